@@ -1,0 +1,90 @@
+/* kernels.h: the table of CPU kernels; one row per instruction set, filled by backend/cpu.
+ *
+ * docs/ARITHMETIC.md defines each op to the bit: which sums run in which order, where a fused
+ * multiply-add stands. Every instruction set must produce those same bits, so a fast kernel is
+ * tested against the scalar one with ==.
+ */
+#ifndef LLM_KERNELS_H
+#define LLM_KERNELS_H
+
+#include "quant/formats.h"
+
+/* Activations of n tokens over k inputs. Superblock-major: the values of 256 inputs of one token
+ * are contiguous, tokens of one superblock follow each other, so that a kernel addresses a tile of
+ * tokens with constant offsets. A last superblock that k does not fill keeps its stride. */
+typedef struct llm_acts {
+    int32_t n; /* tokens */
+    int64_t k; /* inputs */
+    const float *x; /* [n][k], LLM_ACT_F32 */
+    int64_t ldx;    /* floats between rows of x */
+    int8_t *q[3];   /* per kind (Q32, Q256): [ceil(k / 256)][n][256]; padding is zero */
+    float *d[3];    /* Q32: [ceil(k / 256)][n][8]; Q256: [k / 256][n] */
+    int32_t *sum[3]; /* sums of q over 16 inputs: [ceil(k / 256)][n][16] */
+} llm_acts;
+
+/* Attention of a tile of query rows of one sequence and one kv head. A row is one (token, head of
+ * the group): row r asks for token first_pos + r / n_group. */
+typedef struct llm_attn {
+    const uint8_t *pool;  /* base of the layer group's pool */
+    uint64_t block_bytes; /* bytes from one block to the next */
+    uint64_t k_offset, v_offset; /* of this layer and kv head inside a block, see kv/pool.h */
+    const int32_t *table; /* [n] block id by absolute block number */
+    int32_t kv_type;      /* LLM_KV_* */
+    int32_t head_dim;     /* a multiple of 16 (rows are padded to it) */
+    int32_t n_group;      /* query heads per kv head */
+    int32_t n_rows;       /* at most LLM_ATTN_ROWS */
+    int32_t first_pos;    /* position of the token of row 0 */
+    int32_t window;       /* 0: all; else a query at p sees p - window < key <= p */
+    float scale;          /* on q . k */
+    float softcap;        /* 0: none; else c * tanh(s / c) */
+    const float *q[64];   /* [n_rows] pointers to [head_dim] */
+} llm_attn;
+
+#define LLM_ATTN_ROWS 64
+
+/* Online-softmax state of n rows: o [n][head_dim] unnormalized, m [n] maximum, l [n] sum. */
+typedef struct llm_attn_state {
+    float *o, *m, *l;
+} llm_attn_state;
+
+typedef struct llm_kernels {
+    const char *isa;
+
+    /* matmul.c. Quantizes token t of x->x (row t) into x->q[kind] and so on. */
+    void (*quantize)(llm_acts *x, llm_act_kind kind, int32_t t);
+    /* y[t * ldy + r] for tokens 0..n-1 and the rows of panels [panel_begin, panel_end). scratch:
+     * matmul_scratch(k) bytes, 64-aligned, one per thread. */
+    void (*matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin, int64_t panel_end,
+                   float *y, int64_t ldy, uint8_t *scratch);
+    uint64_t (*matmul_scratch)(int64_t k);
+
+    /* attention.c. Writes one token's head into a block; slot is pos % 32. */
+    void (*kv_write)(uint8_t *k_block, uint8_t *v_block, int32_t kv_type, int32_t head_dim,
+                     int32_t slot, const float *k, const float *v);
+    /* Attends to absolute blocks [block_begin, block_end) from the empty state. */
+    void (*attention)(const llm_attn *a, int32_t block_begin, int32_t block_end,
+                      llm_attn_state out);
+    /* into := into merged with part, n rows; then o / l. */
+    void (*attention_merge)(int32_t n_rows, int32_t head_dim, llm_attn_state into,
+                            llm_attn_state part);
+    void (*attention_finish)(int32_t n_rows, int32_t head_dim, llm_attn_state s, float **out);
+
+    /* elementwise.c. */
+    void (*rms_norm)(const float *x, const float *w, float eps, int64_t n, float *y); /* w: or NULL */
+    void (*add)(float *y, const float *x, int64_t n);                   /* y += x */
+    void (*scale)(float *y, float s, int64_t n);                        /* y *= s */
+    void (*swiglu)(const float *gate, const float *up, int64_t n, float *y); /* silu(gate) * up */
+    void (*geglu)(const float *gate, const float *up, int64_t n, float *y);  /* gelu_tanh(gate) * up */
+    void (*softcap)(float *y, float cap, int64_t n);                    /* y = cap * tanh(y / cap) */
+    /* Rotates a head of 2 * n_pairs leading values; cos, sin [n_pairs]. Pairs are (2i, 2i + 1), or
+     * (i, i + n_pairs) when halves is 1. */
+    void (*rope)(float *x, const float *cos, const float *sin, int32_t n_pairs, int32_t halves);
+
+    double (*int8_ops)(int64_t n_iterations); /* register-resident int8 dots; returns ops done */
+} llm_kernels;
+
+/* The kernels of an instruction set by name, NULL for the best one; NULL if it is not compiled in
+ * or the CPU lacks it. */
+const llm_kernels *llm_kernels_of(const char *isa);
+
+#endif

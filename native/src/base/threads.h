@@ -1,0 +1,23 @@
+/* threads.h: the thread pool inside the library. Workers are persistent; the caller is thread 0. */
+#ifndef LLM_THREADS_H
+#define LLM_THREADS_H
+
+#include "localllm.h"
+
+typedef void (*llm_job)(void *context, int32_t thread, int32_t n_threads);
+
+/* Runs job once on every thread and returns when all have finished. Everything written before the
+ * call is visible to the job, everything the job wrote is visible after it. */
+void llm_threads_run(llm_threads *t, llm_job job, void *context);
+
+/* Inside a job: waits until all threads of the pool are here. Same visibility. */
+void llm_threads_barrier(llm_threads *t, int32_t thread);
+
+/* Inside a job: the half-open share [*begin, *end) of n items that belongs to a thread. */
+static inline void llm_share(int64_t n, int32_t thread, int32_t n_threads, int64_t *begin,
+                             int64_t *end) {
+    *begin = n * thread / n_threads;
+    *end = n * (thread + 1) / n_threads;
+}
+
+#endif
