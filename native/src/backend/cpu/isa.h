@@ -1,0 +1,22 @@
+/* isa.h: the name of the instruction set that a kernel file is being compiled for.
+ *
+ * CMake compiles every kernel file once per instruction set with -DLLM_ISA=<isa> and the include
+ * path src/backend/cpu/<isa>/. Every exported name goes through LLM_FN, so that the copies never
+ * collide and a linker can never pick AVX-512 code for a machine that lacks it.
+ */
+#ifndef LLM_ISA_H
+#define LLM_ISA_H
+
+#ifndef LLM_ISA
+#error "compile kernel files with -DLLM_ISA=<isa>"
+#endif
+
+#define LLM_PASTE_(a, b) a##_##b
+#define LLM_PASTE(a, b) LLM_PASTE_(a, b)
+#define LLM_FN(name) LLM_PASTE(name, LLM_ISA) /* LLM_FN(dot) is dot_avx2 */
+
+#define LLM_QUOTE_(a) #a
+#define LLM_QUOTE(a) LLM_QUOTE_(a)
+#define LLM_ISA_NAME LLM_QUOTE(LLM_ISA) /* "avx2" */
+
+#endif
