@@ -1,0 +1,64 @@
+"""Every error that a user may meet. Each says what failed, the value and the limit, and may carry
+a hint: one sentence on what to do about it."""
+
+from __future__ import annotations
+
+
+class LocalLLMError(Exception):
+    """The base of all errors of this program.
+
+    `exit_code` is what a command returns when this error ends it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class FileError(LocalLLMError):
+    """The system refused a file: not there, not readable, a full disk."""
+
+
+class FormatError(LocalLLMError):
+    """A file breaks the rules of its format."""
+
+
+class UnsupportedError(LocalLLMError):
+    """A valid request or file that this build cannot run."""
+
+
+class ArgumentError(LocalLLMError):
+    """A value is out of its range or of the wrong kind."""
+
+    exit_code = 2
+
+
+class OutOfMemoryError(LocalLLMError):
+    """An allocation was refused."""
+
+
+class CancelledError(LocalLLMError):
+    """The work was stopped on request."""
+
+    exit_code = 130
+
+
+#: The exception of each `llm_status` of native/include/localllm.h but LLM_OK.
+BY_STATUS: dict[int, type[LocalLLMError]] = {
+    1: FileError,
+    2: FormatError,
+    3: UnsupportedError,
+    4: ArgumentError,
+    5: OutOfMemoryError,
+    6: CancelledError,
+}
+
+
+def error_from_status(status: int, message: str, hint: str | None = None) -> LocalLLMError:
+    """The exception for a native status (not LLM_OK) and the message that came with it."""
+    if status not in BY_STATUS:
+        return LocalLLMError(f"native status {status}: {message}", hint)
+    return BY_STATUS[status](message, hint)
