@@ -1,0 +1,235 @@
+/* The thread pool: jobs, barriers, visibility, oversubscription, life cycle and idle CPU time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/float_env.h"
+#include "base/os_clock.h"
+#include "base/threads.h"
+
+#if !defined(_WIN32)
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
+
+static int n_failed;
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            n_failed++;                                                                            \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                        \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+        }                                                                                          \
+    } while (0)
+
+#define MAX_THREADS 64
+
+static llm_threads *create(int32_t n_threads) {
+    llm_threads *t = NULL;
+    llm_error err = {0};
+    llm_status status = llm_threads_create(n_threads, &t, &err);
+    CHECK(status == LLM_OK, "create(%d): %s", (int)n_threads, err.message);
+    if (status != LLM_OK) exit(1);
+    return t;
+}
+
+typedef struct counts {
+    llm_threads *pool;
+    int32_t n_threads;
+    int64_t runs[MAX_THREADS]; /* plain memory on purpose: the pool must order it */
+    int64_t stage[MAX_THREADS];
+    int64_t n_wrong[MAX_THREADS];
+} counts;
+
+static void count_job(void *context, int32_t thread, int32_t n_threads) {
+    counts *c = context;
+    c->runs[thread]++;
+    c->n_wrong[thread] += n_threads != c->n_threads;
+}
+
+static int64_t total_wrong(const counts *c) {
+    int64_t total = 0;
+    for (int32_t i = 0; i < MAX_THREADS; i++) total += c->n_wrong[i];
+    return total;
+}
+
+static void test_each_thread_runs_each_job_once(int32_t n_threads, int64_t n_jobs) {
+    llm_threads *t = create(n_threads);
+    counts c = {.n_threads = n_threads};
+    CHECK(llm_threads_count(t) == n_threads, "%d", (int)llm_threads_count(t));
+    for (int64_t job = 1; job <= n_jobs; job++) {
+        llm_threads_run(t, count_job, &c);
+        for (int32_t i = 0; i < n_threads; i++) {
+            CHECK(c.runs[i] == job, "thread %d of %d ran %lld jobs of %lld", (int)i, (int)n_threads,
+                  (long long)c.runs[i], (long long)job);
+        }
+    }
+    CHECK(total_wrong(&c) == 0, "%d threads", (int)n_threads);
+    llm_threads_destroy(t);
+}
+
+#define N_STAGES 100
+
+/* Each thread writes its stage, all meet, each reads the stages of all the others, all meet. */
+static void barrier_job(void *context, int32_t thread, int32_t n_threads) {
+    counts *c = context;
+    for (int64_t stage = 1; stage <= N_STAGES; stage++) {
+        c->stage[thread] = stage;
+        llm_threads_barrier(c->pool, thread);
+        for (int32_t i = 0; i < n_threads; i++) c->n_wrong[thread] += c->stage[i] != stage;
+        llm_threads_barrier(c->pool, thread);
+    }
+    c->stage[thread] = 0;
+}
+
+static void test_barrier_orders_memory(int32_t n_threads, int32_t n_jobs) {
+    llm_threads *t = create(n_threads);
+    counts c = {.pool = t, .n_threads = n_threads};
+    for (int32_t i = 0; i < n_jobs; i++) llm_threads_run(t, barrier_job, &c);
+    CHECK(total_wrong(&c) == 0, "%d threads: stale reads", (int)n_threads);
+    llm_threads_destroy(t);
+}
+
+/* Threads that arrive at very different times take every way through the wait: spin and sleep. */
+static void uneven_job(void *context, int32_t thread, int32_t n_threads) {
+    counts *c = context;
+    static const uint64_t work_ns[] = {0, 20000, 300000};
+    for (int32_t round = 0; round < 30; round++) {
+        uint64_t until = llm_now_ns() + work_ns[(round + thread) % 3];
+        while (llm_now_ns() < until) continue;
+        c->stage[thread] = round;
+        llm_threads_barrier(c->pool, thread);
+        for (int32_t i = 0; i < n_threads; i++) c->n_wrong[thread] += c->stage[i] != round;
+        llm_threads_barrier(c->pool, thread);
+    }
+}
+
+static void test_uneven_arrival(int32_t n_threads) {
+    llm_threads *t = create(n_threads);
+    counts c = {.pool = t, .n_threads = n_threads};
+    for (int32_t i = 0; i < 3; i++) llm_threads_run(t, uneven_job, &c);
+    CHECK(total_wrong(&c) == 0, "%d threads: stale reads", (int)n_threads);
+    llm_threads_destroy(t);
+}
+
+static void test_create_and_destroy(int32_t n_times) {
+    for (int32_t i = 0; i < n_times; i++) {
+        llm_threads *t = create(1 + i % 5);
+        counts c = {.pool = t, .n_threads = 1 + i % 5};
+        if (i % 2) llm_threads_run(t, barrier_job, &c); /* also pools that never ran */
+        CHECK(total_wrong(&c) == 0, "pool %d", (int)i);
+        llm_threads_destroy(t);
+    }
+    llm_threads_destroy(NULL);
+}
+
+static void test_bad_counts_are_refused(void) {
+    static const int32_t bad[] = {-1, INT32_MIN, 1025, INT32_MAX};
+    for (int32_t i = 0; i < 4; i++) {
+        llm_threads *t = (llm_threads *)&t;
+        llm_error err = {0};
+        CHECK(llm_threads_create(bad[i], &t, &err) == LLM_E_ARGUMENT, "%d", (int)bad[i]);
+        CHECK(t == NULL, "%d", (int)bad[i]);
+        CHECK(strstr(err.message, "thread count") != NULL, "%s", err.message);
+    }
+}
+
+static void test_default_count(void) {
+    llm_machine machine;
+    llm_machine_probe(&machine);
+    llm_threads *t = create(0);
+    CHECK(llm_threads_count(t) == machine.n_threads, "%d, %d", (int)llm_threads_count(t),
+          (int)machine.n_threads);
+    llm_threads_destroy(t);
+}
+
+static void float_env_job(void *context, int32_t thread, int32_t n_threads) {
+    counts *c = context;
+    (void)n_threads;
+    volatile float smallest_normal = 1.17549435e-38f;
+    volatile float half = smallest_normal * 0.5f;
+    c->n_wrong[thread] += half == 0.0f;
+}
+
+/* A caller in flush-to-zero mode gets the same subnormals, and its mode back. */
+static void test_float_mode(void) {
+#if defined(__x86_64__)
+    uint64_t flush = 0x9fc0u;
+#elif defined(__aarch64__)
+    uint64_t flush = 1u << 24;
+#else
+    uint64_t flush = 0;
+#endif
+    uint64_t before = llm_float_env_get();
+    for (int32_t n_threads = 1; n_threads <= 3; n_threads++) {
+        llm_float_env_set(flush);
+        llm_threads *t = create(n_threads);
+        counts c = {.pool = t, .n_threads = n_threads};
+        llm_threads_run(t, float_env_job, &c);
+        uint64_t after = llm_float_env_get();
+        llm_threads_destroy(t);
+        llm_float_env_set(before);
+        CHECK(total_wrong(&c) == 0, "%d threads", (int)n_threads);
+        CHECK(after == flush, "mode %llx", (unsigned long long)after);
+    }
+}
+
+static void test_shares_cover_everything_once(void) {
+    for (int32_t n_threads = 1; n_threads <= 7; n_threads++) {
+        for (int64_t n = 0; n < 40; n++) {
+            int64_t next = 0, begin, end;
+            for (int32_t i = 0; i < n_threads; i++) {
+                llm_share(n, i, n_threads, &begin, &end);
+                CHECK(begin == next && end >= begin, "share %d of %d", (int)i, (int)n_threads);
+                CHECK(end - begin <= n / n_threads + 1, "share %d of %d", (int)i, (int)n_threads);
+                next = end;
+            }
+            CHECK(next == n, "%lld of %lld", (long long)next, (long long)n);
+        }
+    }
+}
+
+#if !defined(_WIN32)
+static double cpu_seconds(void) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec)
+           + 1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+}
+
+static void test_idle_pool_uses_no_cpu(void) {
+    llm_threads *t = create(4);
+    counts c = {.pool = t, .n_threads = 4};
+    llm_threads_run(t, barrier_job, &c);
+    double before = cpu_seconds();
+    usleep(300000);
+    double used = cpu_seconds() - before;
+    /* Each worker may spin once more, for 50 us; a pool that polls would use 0.3 s and more. */
+    CHECK(used < 0.015, "%.4f CPU seconds in 0.3 s of idling", used);
+    llm_threads_destroy(t);
+}
+#endif
+
+int main(void) {
+    const char *full = getenv("FULL");
+    int32_t times = full && strcmp(full, "1") == 0 ? 20 : 1;
+    static const int32_t n_threads[] = {1, 2, 3, 4, 8};
+    for (int32_t i = 0; i < 5; i++) {
+        test_each_thread_runs_each_job_once(n_threads[i], 300 * times);
+        test_barrier_orders_memory(n_threads[i], 3 * times);
+    }
+    test_uneven_arrival(2);
+    test_uneven_arrival(4);
+    test_create_and_destroy(40 * times);
+    test_bad_counts_are_refused();
+    test_default_count();
+    test_float_mode();
+    test_shares_cover_everything_once();
+#if !defined(_WIN32)
+    test_idle_pool_uses_no_cpu();
+#endif
+    if (n_failed) fprintf(stderr, "%d checks failed\n", n_failed);
+    return n_failed != 0;
+}
