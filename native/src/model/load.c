@@ -1,0 +1,84 @@
+/* load.c: from an open GGUF file to a model that can run. */
+#include <stdlib.h>
+
+#include "base/os_memory.h"
+#include "base/status.h"
+#include "model/model.h"
+
+static uint64_t mapped_bytes(const llm_model *m) {
+    uint64_t n = 0;
+    const llm_weight *w = &m->token_embd;
+    n += llm_row_bytes(w->format, w->n_cols) * (uint64_t)w->n_rows;
+    if (m->output.raw != w->raw) {
+        n += llm_row_bytes(m->output.format, m->output.n_cols) * (uint64_t)m->output.n_rows;
+    }
+    for (int32_t i = 0; i < m->h.n_layers; i++) {
+        const llm_layer *l = &m->layers[i];
+        const llm_weight *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
+            n += llm_row_bytes(all[j]->format, all[j]->n_cols) * (uint64_t)all[j]->n_rows;
+        }
+    }
+    return n;
+}
+
+llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_params *params,
+                          llm_model **out, llm_error *err) {
+    if (!g || !t || !out) return llm_fail(err, LLM_E_ARGUMENT, "model load: a null argument");
+    const llm_kernels *kernels = llm_kernels_of(params ? params->isa : NULL);
+    if (!kernels) {
+        return llm_fail(err, LLM_E_ARGUMENT, "instruction set \"%.32s\" is not usable here; "
+                        "the best one is %s", params->isa, llm_kernels_of(NULL)->isa);
+    }
+    llm_model *m = calloc(1, sizeof *m);
+    if (!m) return llm_fail(err, LLM_E_MEMORY, "no memory for a model");
+    m->kernels = kernels;
+    llm_status s = llm_read_hparams(g, m, err);
+    if (s == LLM_OK) s = llm_bind_tensors(g, m, err);
+    if (s == LLM_OK) {
+        if (params && params->raw_weights) {
+            m->mapped_bytes = mapped_bytes(m);
+        } else {
+            s = llm_make_panels(m, t, params, err);
+        }
+    }
+    if (s != LLM_OK) {
+        llm_model_free(m);
+        return s;
+    }
+    if (params && params->progress) *(volatile int32_t *)params->progress = 1000;
+    *out = m;
+    return LLM_OK;
+}
+
+void llm_model_free(llm_model *m) {
+    if (!m) return;
+    llm_os_free(m->panels, m->panels ? m->panel_bytes : 0);
+    free(m->floats);
+    free(m->layers);
+    free(m->rope[0].frequency);
+    free(m->rope[1].frequency);
+    free(m);
+}
+
+void llm_model_get_info(const llm_model *m, llm_model_info *out) {
+    *out = (llm_model_info){
+        .architecture = m->arch->name,
+        .isa = m->kernels->isa,
+        .n_layers = m->h.n_layers,
+        .n_embd = m->h.n_embd,
+        .n_heads = m->h.n_heads,
+        .n_kv_heads = m->h.n_kv_heads,
+        .head_dim = m->h.head_dim,
+        .n_vocab = m->h.n_vocab,
+        .n_ctx_train = m->h.n_ctx_train,
+        .n_groups = m->n_groups,
+        .n_params = m->n_params,
+        .weight_bytes = m->floats_bytes + m->panel_bytes,
+        .mapped_bytes = m->mapped_bytes,
+    };
+    for (int32_t i = 0; i < m->n_groups; i++) {
+        out->group_window[i] = m->group_window[i];
+        out->group_n_layers[i] = m->group_n_layers[i];
+    }
+}

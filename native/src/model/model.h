@@ -1,0 +1,67 @@
+/* model.h: a loaded model: hyperparameters, and where its weights are. */
+#ifndef LLM_MODEL_H
+#define LLM_MODEL_H
+
+#include "backend/kernels.h"
+#include "model/arch.h"
+
+/* Rope angles of one kind of layer: angle = pos * frequency, cos and sin times magnitude. */
+typedef struct llm_rope {
+    double *frequency; /* [n_rot / 2] */
+    float magnitude;
+} llm_rope;
+
+typedef struct llm_hparams {
+    int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
+    int32_t n_rot; /* leading values of a head that are rotated */
+    float rms_eps;
+    float attn_scale, attn_softcap, final_softcap; /* a cap of 0: none */
+    int32_t window;                                /* 0: no layer has one */
+    float rope_base, rope_window_base;
+    float rope_factor;      /* linear or YaRN context extension, 1: none */
+    float rope_attn_factor; /* extra magnitude of YaRN */
+    bool rope_yarn;
+    int32_t rope_original_ctx;
+} llm_hparams;
+
+typedef struct llm_layer {
+    const float *attn_norm, *attn_post_norm, *ffn_norm, *ffn_post_norm; /* [n_embd] */
+    const float *q_norm, *k_norm;                                      /* [head_dim] or NULL */
+    const float *q_bias, *k_bias, *v_bias, *o_bias;                    /* or NULL */
+    const float *gate_bias, *up_bias, *down_bias;                      /* or NULL */
+    llm_weight q, k, v, o, gate, up, down;
+    int32_t group;          /* layer group */
+    int32_t index_in_group;
+    int32_t rope;           /* index into llm_model.rope */
+} llm_layer;
+
+struct llm_model {
+    const llm_arch *arch;
+    const llm_kernels *kernels;
+    llm_hparams h;
+    int32_t n_groups;
+    int32_t group_window[LLM_MAX_GROUPS];
+    int32_t group_n_layers[LLM_MAX_GROUPS];
+    llm_layer *layers;
+    llm_weight token_embd, output; /* output equals token_embd when the head is tied */
+    const float *output_norm, *output_bias;
+    llm_rope rope[2]; /* full attention, windows */
+    float *floats;    /* norms and biases as f32, one block */
+    uint64_t floats_bytes;
+    uint8_t *panels;  /* arena of all panels, NULL on the raw path */
+    uint64_t panel_bytes;
+    uint64_t mapped_bytes;
+    uint64_t n_params;
+};
+
+/* hparams.c */
+llm_status llm_read_hparams(const llm_gguf *g, llm_model *m, llm_error *err);
+/* rope.c: fills m->rope; factors [n_rot / 2] or NULL divide the frequencies of full attention. */
+llm_status llm_rope_init(llm_model *m, const float *factors, llm_error *err);
+/* bind.c: points every weight at the mapped file and converts the vectors to f32. */
+llm_status llm_bind_tensors(const llm_gguf *g, llm_model *m, llm_error *err);
+/* panels.c: packs every bound matrix into the arena. */
+llm_status llm_make_panels(llm_model *m, llm_threads *t, const llm_model_params *params,
+                           llm_error *err);
+
+#endif
