@@ -9,6 +9,20 @@
 
 #include "quant/formats.h"
 
+/* What a matmul needs beside the s8 values of 256 inputs of one token. z is a weight's zero point:
+ * an integer dot that starts at -z * sum(q) is the dot with q - z for free. */
+typedef struct llm_act32 { /* LLM_ACT_Q32: eight blocks of 32 */
+    float d[8];            /* scale */
+    float dsum[8];         /* d * (float)sum(q) */
+    int32_t neg8[8], neg16[8], neg128[8]; /* -z * sum(q) */
+} llm_act32;
+
+typedef struct llm_act256 { /* LLM_ACT_Q256: one block of 256, sums over each 16 inputs */
+    float d;
+    int16_t sum[16];
+    int32_t neg32[16]; /* -32 * sum(q) */
+} llm_act256;
+
 /* Activations of n tokens over k inputs. Superblock-major: the values of 256 inputs of one token
  * are contiguous, tokens of one superblock follow each other, so that a kernel addresses a tile of
  * tokens with constant offsets. A last superblock that k does not fill keeps its stride. */
@@ -17,10 +31,15 @@ typedef struct llm_acts {
     int64_t k; /* inputs */
     const float *x; /* [n][k], LLM_ACT_F32 */
     int64_t ldx;    /* floats between rows of x */
-    int8_t *q[3];   /* per kind (Q32, Q256): [ceil(k / 256)][n][256]; padding is zero */
-    float *d[3];    /* Q32: [ceil(k / 256)][n][8]; Q256: [k / 256][n] */
-    int32_t *sum[3]; /* sums of q over 16 inputs: [ceil(k / 256)][n][16] */
+    int8_t *q[3];   /* per kind (Q32, Q256): [ceil(k / 256)][n][256] */
+    llm_act32 *a32;   /* [ceil(k / 256)][n] */
+    llm_act256 *a256; /* [k / 256][n] */
 } llm_acts;
+
+/* Bytes of one kind of quantized activations (0 for LLM_ACT_F32), a multiple of 64; and the
+ * placement of that kind into 64-aligned memory for n tokens of k inputs (sets n, k too). */
+uint64_t llm_acts_bytes(llm_act_kind kind, int32_t n, int64_t k);
+void llm_acts_place(llm_acts *a, llm_act_kind kind, int32_t n, int64_t k, uint8_t *memory);
 
 /* Attention of a tile of query rows of one sequence and one kv head. A row is one (token, head of
  * the group): row r asks for token first_pos + r / n_group. */

@@ -41,9 +41,10 @@ typedef struct llm_format {
     bool native;
     llm_act_kind act;
     void (*dequantize)(const uint8_t *src, float *dst, int64_t n); /* NULL when not native */
-    /* One block of 16 rows, raw rows row_stride bytes apart (n_rows of them, the rest zero), to a
-     * panel block of 16 * block_bytes; and one row of a panel block back to a raw block. */
-    void (*pack)(const uint8_t *src, int64_t row_stride, int32_t n_rows, uint8_t *panel_block);
+    /* A run of n_blocks blocks of 16 rows, raw rows row_stride bytes apart (n_rows of them, the
+     * rest zero), to panel blocks of 16 * block_bytes; one row of a panel block to a raw block. */
+    void (*pack)(const uint8_t *src, int64_t row_stride, int32_t n_rows, int64_t n_blocks,
+                 uint8_t *panel_blocks);
     void (*unpack_row)(const uint8_t *panel_block, int32_t row, uint8_t *raw_block);
 } llm_format;
 
