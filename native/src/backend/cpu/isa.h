@@ -19,4 +19,12 @@
 #define LLM_QUOTE(a) LLM_QUOTE_(a)
 #define LLM_ISA_NAME LLM_QUOTE(LLM_ISA) /* "avx2" */
 
+/* Operations on vector types must vanish into their callers: as calls they would pass registers
+ * through memory, and differ in calling convention between compiler flags. */
+#if defined(__GNUC__)
+#define LLM_INLINE static inline __attribute__((always_inline, unused))
+#else
+#define LLM_INLINE static inline
+#endif
+
 #endif
