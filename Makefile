@@ -1,0 +1,57 @@
+# The entry points: make run, make test, make check, make bench. Each sets up what it needs.
+#   make run PROMPT="Why is the sky blue?"     MODEL=smollm2:135m
+#   make test                                  FULL=1 for the long forms
+PYTHON ?= python3
+MODEL ?= smollm2:135m
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NATIVE := $(shell find native/src native/include native/binding native/CMakeLists.txt -type f)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
+# Taken literally: a dollar sign or a quote in the prompt stays what it is.
+export LOCALLLM_PROMPT := $(value PROMPT)
+
+.PHONY: run test check bench clean
+
+run: $(VENV)/.installed
+	@if [ -z "$$LOCALLLM_PROMPT" ]; then \
+	    echo 'error: make run needs a prompt'; echo; \
+	    echo 'hint: make run PROMPT="Why is the sky blue?"'; exit 2; fi
+	@$(BIN)/localllm show $(MODEL) >/dev/null 2>&1 || $(BIN)/localllm pull $(MODEL)
+	@$(BIN)/localllm run $(MODEL) "$$LOCALLLM_PROMPT"
+
+test: $(VENV)/.test-installed $(VENV)/.installed
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/run_tests.py
+
+check: $(VENV)/.check-installed $(VENV)/.installed
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/run_checks.py
+
+bench: $(VENV)/.test-installed $(VENV)/.installed
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo 'error: Python 3.10 or newer is needed'; echo; \
+	    echo 'hint: make PYTHON=python3.12 ...'; exit 1; }
+	@echo 'Creating $(VENV)'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo; echo 'hint: on Debian and Ubuntu: apt install python3-venv'; exit 1; }
+	@touch $@
+
+# Editable, so that only a change of the native part needs a new build.
+$(VENV)/.installed: $(VENV)/.created pyproject.toml $(NATIVE)
+	@echo 'Building and installing localllm (about a minute the first time)'
+	@$(PIP) install -qq 'scikit-build-core>=1.0' 'cffi>=1.17' 'cmake>=3.25' 'ninja>=1.11'
+	@$(PIP) install -qq --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.test-installed: pyproject.toml | $(VENV)/.installed
+	@$(BIN)/python scripts/install_extra.py test bench
+	@touch $@
+
+$(VENV)/.check-installed: pyproject.toml | $(VENV)/.installed
+	@$(BIN)/python scripts/install_extra.py dev
+	@touch $@
