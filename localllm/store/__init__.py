@@ -1,0 +1,1 @@
+"""Model files on this machine: names, catalogue, downloads and the folder that holds them."""

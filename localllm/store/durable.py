@@ -1,0 +1,81 @@
+"""Files that are either whole or not there: written under a temporary name, flushed to the disk,
+then renamed. And the plain words for what a disk refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from localllm.errors import FileError
+
+TEMPORARY = ".tmp"  # suffix of files that a crash may leave behind
+
+_FULL = {errno.ENOSPC, errno.EFBIG} | {getattr(errno, "EDQUOT", errno.ENOSPC)}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def disk_error(action: str, path: Path, error: OSError) -> FileError:
+    """The error for a system call on `path` that was refused, with what to do about it."""
+    reason = error.strerror or str(error)
+    hint = None
+    if error.errno in _FULL:
+        hint = (
+            f"Free some space where {path.parent} lies, or move it with LOCALLLM_HOME. "
+            "Parts that are complete were kept: the same command goes on from there."
+        )
+    elif error.errno in _DENIED:
+        hint = (
+            f"Check who may write to {path.parent}, "
+            "or set LOCALLLM_HOME to a folder that you can write to."
+        )
+    return FileError(f"cannot {action} {path}: {reason}", hint)
+
+
+@contextlib.contextmanager
+def replacing(final: Path) -> Iterator[IO[bytes]]:
+    """A binary file that takes the place of `final` when the block ends without an exception.
+
+    The temporary name holds the process id, so two processes never write the same file.
+    """
+    temporary = final.with_name(f".{final.name}.{os.getpid()}{TEMPORARY}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(final)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(final.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` survive a power cut, where the system offers that."""
+    if os.name == "nt":
+        return  # Windows opens no folders; its journal orders the rename itself
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as e:
+        # Some network file systems refuse it; then the rename is as durable as they make it.
+        if e.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def is_stale(temporary: Path, alive: set[int]) -> bool:
+    """Whether a file or folder with a name of the form `...<process id>.tmp` was left behind."""
+    pieces = temporary.name.split(".")
+    return (
+        len(pieces) >= 2
+        and f".{pieces[-1]}" == TEMPORARY
+        and pieces[-2].isdigit()
+        and int(pieces[-2]) not in alive
+    )
