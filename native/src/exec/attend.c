@@ -1,0 +1,165 @@
+/* attend.c: from q, k, v of a step to the attention output, over the paged pool. */
+#include <string.h>
+
+#include "exec/exec.h"
+
+static uint8_t *block_of(const llm_exec *e, int32_t group, int32_t block) {
+    const struct llm_kv_group *g = &e->pool->group[group];
+    return g->base + g->layout.block_bytes * (uint64_t)block;
+}
+
+/* A head as a row of dim floats: itself, or a zero-padded copy. */
+static const float *padded(const float *row, int32_t head_dim, int32_t dim, float *copy) {
+    if (head_dim == dim) return row;
+    memcpy(copy, row, sizeof(float) * (size_t)head_dim);
+    memset(copy + head_dim, 0, sizeof(float) * (size_t)(dim - head_dim));
+    return copy;
+}
+
+static void rotate(const llm_exec *e, const llm_layer *layer, float *head, const float *norm,
+                   int32_t token) {
+    const llm_hparams *h = &e->m->h;
+    int32_t n_pairs = h->n_rot / 2;
+    int64_t at = (int64_t)token * n_pairs;
+    if (norm) e->m->kernels->rms_norm(head, norm, h->rms_eps, h->head_dim, head);
+    e->m->kernels->rope(head, e->cos[layer->rope] + at, e->sin[layer->rope] + at, n_pairs,
+                        e->m->arch->rope_halves);
+}
+
+void llm_write_kv(llm_exec *e, const llm_layer *layer, int32_t thread) {
+    const llm_hparams *h = &e->m->h;
+    const llm_batch *b = e->batch;
+    const llm_kv_layout *layout = &e->pool->group[layer->group].layout;
+    int32_t n_units = h->n_heads + h->n_kv_heads;
+    int64_t begin, end;
+    llm_share((int64_t)b->n_tokens * n_units, thread, e->n_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        int32_t token = (int32_t)(i / n_units), unit = (int32_t)(i % n_units);
+        if (unit < h->n_heads) {
+            float *q = e->q + ((int64_t)token * h->n_heads + unit) * h->head_dim;
+            rotate(e, layer, q, layer->q_norm, token);
+            continue;
+        }
+        int32_t head = unit - h->n_heads;
+        int64_t at = ((int64_t)token * h->n_kv_heads + head) * h->head_dim;
+        rotate(e, layer, e->k + at, layer->k_norm, token);
+        int32_t pos = e->token_pos[token];
+        const int32_t *table =
+            b->block_tables + b->table_offset[layer->group * b->n_seqs + e->token_seq[token]];
+        uint8_t *block = block_of(e, layer->group, table[pos / LLM_BLOCK_TOKENS])
+                         + llm_kv_head_offset(layout, layer->index_in_group, head);
+        llm_thread_scratch *s = &e->scratch[thread];
+        e->m->kernels->kv_write(block, block + layout->part_bytes, layout->kv_type, layout->dim,
+                                pos % LLM_BLOCK_TOKENS,
+                                padded(e->k + at, h->head_dim, layout->dim, s->q),
+                                padded(e->v + at, h->head_dim, layout->dim, s->out));
+    }
+}
+
+static void describe(const llm_exec *e, const llm_layer *layer, const llm_tile *t, int32_t kv_head,
+                     llm_thread_scratch *s, llm_attn *a) {
+    const llm_hparams *h = &e->m->h;
+    const llm_kv_layout *layout = &e->pool->group[layer->group].layout;
+    a->pool = e->pool->group[layer->group].base;
+    a->block_bytes = layout->block_bytes;
+    a->k_offset = llm_kv_head_offset(layout, layer->index_in_group, kv_head);
+    a->v_offset = a->k_offset + layout->part_bytes;
+    a->table = t->table;
+    a->kv_type = layout->kv_type;
+    a->head_dim = layout->dim;
+    a->n_group = h->n_heads / h->n_kv_heads;
+    a->n_rows = t->n_tokens * a->n_group;
+    a->first_pos = t->first_pos;
+    a->window = e->m->group_window[layer->group];
+    a->scale = h->attn_scale;
+    a->softcap = h->attn_softcap;
+    for (int32_t r = 0; r < a->n_rows; r++) {
+        int64_t token = t->first_token + r / a->n_group;
+        int32_t head = kv_head * a->n_group + r % a->n_group;
+        a->q[r] = padded(e->q + (token * h->n_heads + head) * h->head_dim, h->head_dim, a->head_dim,
+                         s->q + (int64_t)r * a->head_dim);
+    }
+}
+
+static void attend_split(const llm_exec *e, const llm_attn *a, const llm_tile *t, int32_t split,
+                         llm_attn_state out) {
+    int32_t begin = split * LLM_SPLIT_BLOCKS, end = begin + LLM_SPLIT_BLOCKS;
+    e->m->kernels->attention(a, begin > t->block_begin ? begin : t->block_begin,
+                             end < t->block_end ? end : t->block_end, out);
+}
+
+static void finish(const llm_exec *e, const llm_attn *a, const llm_tile *t, int32_t kv_head,
+                   llm_attn_state sum, llm_thread_scratch *s) {
+    const llm_hparams *h = &e->m->h;
+    float *rows[LLM_ATTN_ROWS];
+    bool direct = h->head_dim == a->head_dim;
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t r = 0; r < a->n_rows; r++) {
+            int64_t token = t->first_token + r / a->n_group;
+            int32_t head = kv_head * a->n_group + r % a->n_group;
+            float *to = e->att + (token * h->n_heads + head) * h->head_dim;
+            float *padded_row = s->out + (int64_t)r * a->head_dim;
+            if (pass == 0) rows[r] = direct ? to : padded_row;
+            else memcpy(to, padded_row, sizeof(float) * (size_t)h->head_dim);
+        }
+        if (pass == 0) e->m->kernels->attention_finish(a->n_rows, a->head_dim, sum, rows);
+        if (direct) return;
+    }
+}
+
+static llm_attn_state state_at(const llm_exec *e, int64_t index) {
+    float *base = e->states + index * LLM_ATTN_ROWS * (e->dim + 2);
+    return (llm_attn_state){.o = base,
+                            .m = base + (int64_t)LLM_ATTN_ROWS * e->dim,
+                            .l = base + (int64_t)LLM_ATTN_ROWS * (e->dim + 1)};
+}
+
+static void attend_tiles(llm_exec *e, const llm_layer *layer, const llm_attn_plan *p,
+                         llm_thread_scratch *s, atomic_int *counter) {
+    int32_t n_kv = e->m->h.n_kv_heads, n_tasks = p->n_tiles * n_kv;
+    /* Later tiles see more keys: taking them first leaves small tasks for the end. */
+    for (int32_t i; (i = n_tasks - 1 - atomic_fetch_add(counter, 1)) >= 0;) {
+        const llm_tile *t = &p->tiles[i / n_kv];
+        llm_attn a;
+        describe(e, layer, t, i % n_kv, s, &a);
+        int32_t first = t->block_begin / LLM_SPLIT_BLOCKS;
+        int32_t last = (t->block_end - 1) / LLM_SPLIT_BLOCKS;
+        attend_split(e, &a, t, first, s->sum);
+        for (int32_t split = first + 1; split <= last; split++) {
+            attend_split(e, &a, t, split, s->part);
+            e->m->kernels->attention_merge(a.n_rows, a.head_dim, s->sum, s->part);
+        }
+        finish(e, &a, t, i % n_kv, s->sum, s);
+    }
+}
+
+static void attend_splits(llm_exec *e, const llm_layer *layer, const llm_attn_plan *p,
+                          llm_thread_scratch *s, int32_t thread, atomic_int *counters) {
+    int32_t n_kv = e->m->h.n_kv_heads;
+    for (int32_t i; (i = atomic_fetch_add(&counters[0], 1)) < p->n_splits * n_kv;) {
+        const llm_tile *t = &p->tiles[p->split_tile[i / n_kv]];
+        llm_attn a;
+        describe(e, layer, t, i % n_kv, s, &a);
+        attend_split(e, &a, t, p->split_number[i / n_kv], state_at(e, i));
+    }
+    llm_threads_barrier(e->threads, thread);
+    for (int32_t i; (i = atomic_fetch_add(&counters[1], 1)) < p->n_tiles * n_kv;) {
+        const llm_tile *t = &p->tiles[i / n_kv];
+        llm_attn a;
+        describe(e, layer, t, i % n_kv, s, &a);
+        int32_t end = i / n_kv + 1 < p->n_tiles ? p->tiles[i / n_kv + 1].first_state : p->n_splits;
+        llm_attn_state sum = state_at(e, (int64_t)t->first_state * n_kv + i % n_kv);
+        for (int32_t split = t->first_state + 1; split < end; split++) {
+            e->m->kernels->attention_merge(a.n_rows, a.head_dim, sum,
+                                           state_at(e, (int64_t)split * n_kv + i % n_kv));
+        }
+        finish(e, &a, t, i % n_kv, sum, s);
+    }
+}
+
+void llm_attend(llm_exec *e, const llm_layer *layer, int32_t thread, int32_t counter) {
+    const llm_attn_plan *p = &e->plan[layer->group];
+    llm_thread_scratch *s = &e->scratch[thread];
+    if (p->by_split) attend_splits(e, layer, p, s, thread, &e->counters[counter]);
+    else attend_tiles(e, layer, p, s, &e->counters[counter]);
+}
