@@ -77,7 +77,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         Architecture("llama-factors", tied=True, rope_base=500000.0, rope_factors=True),
         Architecture("llama-linear", extra=_LINEAR),
         Architecture("llama-yarn", extra=_YARN),
-        Architecture("llama-window", window=40),
+        Architecture("llama-wide", n_ff=256, head_dim=128, explicit_head_dim=True, rope_base=1e6),
         Architecture("llama-odd", n_embd=160, n_ff=224, head_dim=40, only_block_of_32=True),
         Architecture("qwen2", "qwen2", "qwen2", qkv_bias=True, rms_eps=1e-6, rope_base=1000000.0),
         Architecture("qwen2-yarn", "qwen2", "qwen2", qkv_bias=True, tied=True, extra=_YARN),
@@ -96,7 +96,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 class WeightType:
     """One row. d_at < 0: the gguf package quantizes this type. Else blocks are random bytes whose
     f16 scale, at byte d_at, is set so that values come out with the wanted spread; min_at is where
-    a block keeps its f16 min scale (or -1), min_ratio the min scale that centers the values."""
+    a block keeps its f16 min scale, min_ratio the min scale that centers the values. Blocks without
+    a min have scales of both signs, which centers them too."""
 
     type: Type
     file_type: FileType
@@ -153,6 +154,8 @@ def _random_blocks(rng: np.random.Generator, w: WeightType, n: int, spread: floa
     block_bytes = gguf.GGML_QUANT_SIZES[w.type][1]
     blocks = rng.integers(0, 256, size=(n, block_bytes), dtype=np.uint8)
     d = rng.uniform(0.5, 1.5, size=n)
+    if w.min_at < 0:
+        d *= rng.choice([-1.0, 1.0], size=n)
 
     def set_scales(scale: float) -> None:
         _put_f16(blocks, w.d_at, d * scale)
@@ -235,7 +238,7 @@ def _write_metadata(w: gguf.GGUFWriter, a: Architecture, weight: WeightType) -> 
     if a.explicit_head_dim:
         w.add_key_length(a.head_dim)
         w.add_value_length(a.head_dim)
-    elif a.family == "llama":
+    if a.family == "llama":
         w.add_rope_dimension_count(a.head_dim)
     if a.window:
         w.add_sliding_window(a.window)

@@ -1,7 +1,9 @@
 """llama.cpp through ``llama-cpp-python``'s low-level API: the second oracle of the parity tests.
 
 It is fed token ids, never text, so no tokenizer rule can blur a comparison. Flash attention is off,
-so that K and V are used in the type that they are stored in.
+so that K and V are used in the type that they are stored in. Extra buffer types (repacked weights, AMX
+tiles) are off: GCC 12 compiles the set-up of AMX tiles wrongly, and llama.cpp built with it
+crashes on a machine that has them.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class LlamaOracle:
         lib.llama_backend_init()
         mp = lib.llama_model_default_params()
         mp.n_gpu_layers = 0
+        mp.use_extra_bufts = False
         self._model = lib.llama_model_load_from_file(os.fsencode(path), mp)
         if not self._model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
