@@ -36,6 +36,9 @@ $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	    echo 'error: Python 3.10 or newer is needed'; echo; \
 	    echo 'hint: make PYTHON=python3.12 ...'; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' \
+	    2>/dev/null || { echo 'error: Python.h, which the engine is built with, is missing'; echo; \
+	    echo 'hint: on Debian and Ubuntu: apt install python3-dev python3-venv gcc'; exit 1; }
 	@echo 'Creating $(VENV)'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo; echo 'hint: on Debian and Ubuntu: apt install python3-venv'; exit 1; }

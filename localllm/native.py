@@ -94,7 +94,9 @@ def _pointer(
 ) -> CData:
     expected = np.dtype(dtype)
     if not isinstance(array, np.ndarray):
-        raise ArgumentError(f"{name} must be a numpy array of {expected}, not {type(array).__name__}")
+        raise ArgumentError(
+            f"{name} must be a numpy array of {expected}, not {type(array).__name__}"
+        )
     if array.dtype != expected:
         raise ArgumentError(f"{name} has elements of type {array.dtype}, expected {expected}")
     if not array.flags.c_contiguous:

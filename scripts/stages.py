@@ -20,9 +20,7 @@ class Stages:
         self.failed: list[str] = []
         self.on_ci = os.environ.get("CI") == "true"
 
-    def run(
-        self, name: str, *commands: Sequence[str], env: dict[str, str] | None = None
-    ) -> bool:
+    def run(self, name: str, *commands: Sequence[str], env: dict[str, str] | None = None) -> bool:
         """Runs the commands until one fails; their output is shown only then."""
         start = time.monotonic()
         for command in commands:

@@ -1,0 +1,90 @@
+"""Everything that `make test` runs; pytest comes last. Arguments are handed to pytest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from stages import ROOT, Stages
+
+PYTHON = sys.executable
+CLANGS = ("clang", "clang-14", "clang-15", "clang-16", "clang-17", "clang-18", "clang-19")
+
+
+def native_tests(build: str, *definitions: str, select: str = ".") -> list[list[str]]:
+    """The commands that configure, build and run the native tests whose name matches `select`."""
+    return [
+        ["cmake", "-S", "native", "-B", build, "-G", "Ninja", *definitions],
+        ["cmake", "--build", build],
+        ["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-R", select],
+    ]
+
+
+def builds_with(compiler: str, sanitizer: str) -> bool:
+    """Whether a program compiled and linked with this sanitizer runs here."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder, "probe.c"), Path(folder, "probe")
+        entry = "LLVMFuzzerTestOneInput(const char *d, long n) { return d && n < 0; }"
+        body = f"int {entry}" if "fuzzer" in sanitizer else "int main(void) { return 0; }"
+        source.write_text(f"{body}\n", encoding="utf-8")
+        compile_it = [compiler, f"-fsanitize={sanitizer}", str(source), "-o", str(program)]
+        run_it = [str(program), "-runs=0"]
+        return all(
+            subprocess.run(command, capture_output=True, check=False).returncode == 0
+            for command in (compile_it, run_it)
+        )
+
+
+def sanitizer_stages(stages: Stages) -> None:
+    """The native tests under address and undefined, then those of the thread pool under thread."""
+    compiler = os.environ.get("CC", "cc")
+    for sanitizer, select in (("address,undefined", "."), ("thread", "thread")):
+        name = f"native tests, {sanitizer}"
+        if not builds_with(compiler, sanitizer):
+            stages.left_out(name, f"{compiler} has no -fsanitize={sanitizer} here")
+            continue
+        build = f"build/native-{sanitizer.replace(',', '-')}"
+        definitions = [f"-DLLM_SANITIZE={sanitizer}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+        stages.run(name, *native_tests(build, *definitions, select=select))
+
+
+def fuzz_stage(stages: Stages) -> None:
+    """A short run of every libFuzzer target (60 s each with FULL=1), corpus first."""
+    clang = next((path for path in map(shutil.which, CLANGS) if path), None)
+    if clang is None or not builds_with(clang, "fuzzer,address,undefined"):
+        stages.left_out("fuzzing", "no clang with libFuzzer found")
+        return
+    build = "build/native-fuzz"
+    definitions = [f"-DCMAKE_C_COMPILER={clang}", "-DLLM_FUZZ=ON", "-DLLM_TESTS=OFF"]
+    configure, compile_it, _ = native_tests(build, *definitions)
+    if not stages.run("fuzz targets, build", configure, compile_it):
+        return
+    seconds = 60 if os.environ.get("FULL") == "1" else 10
+    for source in sorted((ROOT / "native/fuzz").glob("fuzz_*.c")):
+        target = source.stem
+        found = ROOT / build / f"corpus-{target}"
+        found.mkdir(parents=True, exist_ok=True)
+        seeds = ROOT / "native/fuzz/corpus" / target.removeprefix("fuzz_")
+        folders = [str(found), *([str(seeds)] if seeds.is_dir() else [])]
+        limits = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=1024"]
+        stages.run(f"{target}, {seconds} s", [f"{build}/{target}", *limits, *folders])
+
+
+def main(pytest_arguments: list[str]) -> int:
+    """Runs all stages, then pytest; 1 if anything failed."""
+    stages = Stages()
+    stages.run("test data", [PYTHON, "scripts/fetch_test_data.py"])
+    stages.run("native tests", *native_tests("build/native"))
+    sanitizer_stages(stages)
+    fuzz_stage(stages)
+    failed = stages.summary()
+    pytest = [PYTHON, "-m", "pytest", *pytest_arguments]
+    return subprocess.run(pytest, cwd=ROOT, check=False).returncode or failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
