@@ -1,0 +1,1 @@
+"""The engine's policy: which tokens run in which step, on which blocks of the KV pool."""

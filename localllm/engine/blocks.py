@@ -1,0 +1,128 @@
+"""Who owns which block of the paged KV pool.
+
+A block holds the keys and values of 32 tokens for all layers of one layer group. Blocks are
+reference-counted, so that sequences share a common prefix; a shared block is copied before a
+sequence writes to it. The native side only knows block numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localllm.errors import LocalLLMError
+
+BLOCK_TOKENS = 32
+
+#: Copies a block on the native side: (group, source, destination).
+CopyBlock = Callable[[int, int, int], None]
+
+
+class PoolFullError(LocalLLMError):
+    """No free block is left in a layer group."""
+
+
+class BlockPool:
+    """Reference counts and free lists, one per layer group.
+
+    `capacity` [n_groups]: blocks in each group.
+    """
+
+    def __init__(self, capacity: Sequence[int]) -> None:
+        self.capacity = tuple(capacity)
+        self._references = [[0] * n for n in capacity]
+        # The lowest numbers are handed out first: memory is committed when a block is first used.
+        self._free = [list(range(n - 1, -1, -1)) for n in capacity]
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.capacity)
+
+    def n_free(self, group: int) -> int:
+        return len(self._free[group])
+
+    def references(self, group: int, block: int) -> int:
+        return self._references[group][block]
+
+    def allocate(self, group: int) -> int:
+        """A block with one reference. Raises `PoolFullError`."""
+        if not self._free[group]:
+            raise PoolFullError(
+                f"all {self.capacity[group]} KV blocks of layer group {group} are in use",
+                hint="free a sequence, or make the context larger",
+            )
+        block = self._free[group].pop()
+        self._references[group][block] = 1
+        return block
+
+    def retain(self, group: int, block: int) -> None:
+        if self._references[group][block] < 1:
+            raise ValueError(f"block {block} of group {group} is free and cannot be shared")
+        self._references[group][block] += 1
+
+    def release(self, group: int, block: int) -> None:
+        """Drops one reference; the last one makes the block free."""
+        count = self._references[group][block]
+        if count < 1:
+            raise ValueError(f"block {block} of group {group} is already free")
+        self._references[group][block] = count - 1
+        if count == 1:
+            self._free[group].append(block)
+
+    def free_blocks(self, group: int) -> tuple[int, ...]:
+        return tuple(self._free[group])
+
+
+class BlockTable:
+    """The blocks of one sequence: per layer group, the block of positions 32 b .. 32 b + 31.
+
+    An entry of -1 is a block that the group's window has left behind.
+    """
+
+    def __init__(self, pool: BlockPool, windows: Sequence[int]) -> None:
+        self._pool = pool
+        self._windows = tuple(windows)  # 0: full attention
+        self.entries: list[list[int]] = [[] for _ in windows]
+
+    def fork(self) -> BlockTable:
+        """A table that shares every block."""
+        other = BlockTable(self._pool, self._windows)
+        for group, blocks in enumerate(self.entries):
+            for block in blocks:
+                if block >= 0:
+                    self._pool.retain(group, block)
+            other.entries[group] = list(blocks)
+        return other
+
+    def drop_left_behind(self, next_pos: int) -> None:
+        """Releases blocks that no token from `next_pos` on can see any more."""
+        for group, window in enumerate(self._windows):
+            if not window:
+                continue
+            blocks = self.entries[group]
+            first_seen = max(0, next_pos - window + 1) // BLOCK_TOKENS
+            for i in range(min(first_seen, len(blocks)) - 1, -1, -1):
+                if blocks[i] < 0:
+                    break
+                self._pool.release(group, blocks[i])
+                blocks[i] = -1
+
+    def prepare(self, first_pos: int, n_tokens: int, copy_block: CopyBlock) -> None:
+        """Makes positions first_pos .. first_pos + n_tokens - 1 writable: allocates what is missing
+        and copies what is shared. Raises `PoolFullError`; what was gained until then is kept."""
+        first, last = first_pos // BLOCK_TOKENS, (first_pos + n_tokens - 1) // BLOCK_TOKENS
+        for group, blocks in enumerate(self.entries):
+            while len(blocks) <= last:
+                blocks.append(self._pool.allocate(group))
+            for i in range(first, last + 1):
+                if self._pool.references(group, blocks[i]) > 1:
+                    copy = self._pool.allocate(group)
+                    copy_block(group, blocks[i], copy)
+                    self._pool.release(group, blocks[i])
+                    blocks[i] = copy
+
+    def clear(self) -> None:
+        for group, blocks in enumerate(self.entries):
+            for block in blocks:
+                if block >= 0:
+                    self._pool.release(group, block)
+            blocks.clear()

@@ -1,0 +1,402 @@
+"""A model and its executor: from tokens and sequences to flat arrays, and back.
+
+`Model` is the loaded weights, `Runner` a KV pool with an executor over it. Both are used by one
+thread at a time; `cancel` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localllm import native
+from localllm.engine.blocks import BLOCK_TOKENS, BlockPool, BlockTable
+from localllm.errors import ArgumentError, LocalLLMError
+from localllm.native import ffi, lib
+
+KV_TYPES = {"f16": 0, "q8_0": 1}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a loaded model is; the counts are those of `llm_model_info`."""
+
+    architecture: str
+    isa: str
+    n_threads: int
+    n_layers: int
+    n_embd: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_vocab: int
+    n_ctx_train: int
+    group_window: tuple[int, ...]  # 0: full attention, else the window in tokens
+    group_n_layers: tuple[int, ...]
+    n_params: int
+    weight_bytes: int
+    mapped_bytes: int
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.group_window)
+
+
+class Model:
+    """The weights of a GGUF file, ready to run, and the threads that run them."""
+
+    def __init__(self, gguf: Any, threads: Any, handle: Any) -> None:
+        self._gguf, self._threads, self.handle = gguf, threads, handle
+        self.threads_handle = threads
+        self.info = _read_info(handle, lib.llm_threads_count(threads))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        n_threads: int = 0,
+        isa: str | None = None,
+        raw_weights: bool = False,
+        progress: Callable[[float], None] | None = None,
+    ) -> Model:
+        """Loads a file (or the split set it belongs to).
+
+        n_threads 0: as many as the machine allows. raw_weights: compute from the mapped file, with
+        less memory, slower, and the same bits. progress is called with 0.0 .. 1.0 from this thread.
+        Ctrl-C ends the load. Raises FormatError, UnsupportedError, FileError, OutOfMemoryError.
+        """
+        gguf = native.create(
+            "llm_gguf *", lib.llm_gguf_open, lib.llm_gguf_close, native.path_bytes(path)
+        )
+        threads = native.create(
+            "llm_threads *", lib.llm_threads_create, lib.llm_threads_destroy, n_threads
+        )
+        permille, cancel = ffi.new("int32_t *"), ffi.new("int32_t *")
+        params = ffi.new("llm_model_params *")
+        isa_bytes = ffi.new("char[]", native.utf8(isa, name="isa")) if isa else ffi.NULL
+        params.isa, params.raw_weights = isa_bytes, int(raw_weights)
+        params.progress, params.cancel = permille, cancel
+
+        result: list[Any] = []
+
+        def work() -> None:
+            try:
+                result.append(
+                    native.create(
+                        "llm_model *", lib.llm_model_load, lib.llm_model_free, gguf, threads, params
+                    )
+                )
+            except LocalLLMError as e:
+                result.append(e)
+
+        # The load runs beside this thread, so that Ctrl-C and the progress bar stay alive.
+        worker = threading.Thread(target=work, name="model-load")
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(0.05)
+                if progress is not None:
+                    progress(permille[0] / 1000)
+        except BaseException:
+            cancel[0] = 1
+            worker.join()
+            raise
+        if isinstance(result[0], LocalLLMError):
+            raise result[0]
+        return cls(gguf, threads, result[0])
+
+    def kv_block_bytes(self, kv_type: str, group: int) -> int:
+        return int(lib.llm_kv_block_bytes(self.handle, _kv_type(kv_type), group))
+
+    def close(self) -> None:
+        """Frees the memory. Runners of this model must be closed before."""
+        for name in ("handle", "_threads", "_gguf"):
+            if getattr(self, name) is not None:
+                ffi.release(getattr(self, name))
+                setattr(self, name, None)
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SequenceState:
+    """A sequence known to a runner: how many of its tokens are in the pool, and where."""
+
+    def __init__(self, table: BlockTable, n_computed: int = 0) -> None:
+        self.table = table
+        self.n_computed = n_computed
+
+
+@dataclass(frozen=True)
+class Feed:
+    """New tokens of one sequence in a step; sample asks for the token after the last."""
+
+    sequence: SequenceState
+    tokens: Sequence[int]
+    sample: bool = True
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """tokens [n_feeds]: sampled token, or None where none was asked for.
+
+    logits: None, [n_feeds, n_vocab] (rows of feeds that sample), or with all_logits
+    [n_tokens, n_vocab], feed after feed.
+    """
+
+    tokens: list[int | None]
+    logits: npt.NDArray[np.float32] | None = None
+
+
+@dataclass
+class _Arrays:
+    """Keeps the arrays of a batch alive while the native side reads them."""
+
+    batch: Any
+    keep: list[Any] = field(default_factory=list)
+
+
+class Runner:
+    """A KV pool and an executor over a model.
+
+    n_ctx_tokens: tokens that the pool's full-attention group can hold, over all sequences.
+    max_batch_tokens, max_sequences: limits of one step. Raises ArgumentError, OutOfMemoryError.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        kv_type: str = "f16",
+        n_ctx_tokens: int = 4096,
+        max_batch_tokens: int = 512,
+        max_sequences: int = 16,
+    ) -> None:
+        if n_ctx_tokens < 1:
+            raise ArgumentError(f"the context is {n_ctx_tokens} tokens, at least 1 is needed")
+        self.model = model
+        self.max_batch_tokens, self.max_sequences = max_batch_tokens, max_sequences
+        capacity = [self._capacity(window, n_ctx_tokens) for window in model.info.group_window]
+        self.blocks = BlockPool(capacity)
+        self._pool = native.create(
+            "llm_kv_pool *",
+            lib.llm_kv_pool_create,
+            lib.llm_kv_pool_free,
+            model.handle,
+            _kv_type(kv_type),
+            ffi.new("int32_t[]", capacity),
+        )
+        self._cancel = ffi.new("int32_t *")
+        params = ffi.new("llm_exec_params *")
+        params.max_tokens, params.max_sequences = max_batch_tokens, max_sequences
+        params.cancel = self._cancel
+        self._exec = native.create(
+            "llm_exec *",
+            lib.llm_exec_create,
+            lib.llm_exec_free,
+            model.handle,
+            self._pool,
+            model.threads_handle,
+            params,
+        )
+        self.kv_bytes = sum(
+            n * model.kv_block_bytes(kv_type, group) for group, n in enumerate(capacity)
+        )
+        self.scratch_bytes = int(lib.llm_exec_scratch_bytes(self._exec))
+
+    def _capacity(self, window: int, n_ctx_tokens: int) -> int:
+        """Blocks of a group: one partly filled block more per sequence; a window needs no more than
+        the window and a step's tokens, per sequence."""
+        full = -(-n_ctx_tokens // BLOCK_TOKENS) + self.max_sequences
+        if not window:
+            return full
+        seen = -(-(window + self.max_batch_tokens) // BLOCK_TOKENS) + 2
+        return min(full, seen * self.max_sequences)
+
+    def new_sequence(self) -> SequenceState:
+        return SequenceState(BlockTable(self.blocks, self.model.info.group_window))
+
+    def fork(self, sequence: SequenceState) -> SequenceState:
+        """A sequence with the same tokens, sharing all blocks until one of them writes."""
+        return SequenceState(sequence.table.fork(), sequence.n_computed)
+
+    def free(self, sequence: SequenceState) -> None:
+        sequence.table.clear()
+        sequence.n_computed = 0
+
+    def release_idle(self) -> None:
+        """Gives the memory of free blocks back to the system."""
+        for group in range(self.blocks.n_groups):
+            free = np.array(self.blocks.free_blocks(group), dtype=np.int32)
+            if free.size:
+                pointer = native.array_in(free, np.int32, name="blocks")
+                native.call(lib.llm_kv_release_blocks, self._pool, group, pointer, free.size)
+
+    def cancel(self) -> None:
+        """Ends the running step, and every later one until `reset_cancel`, with CancelledError.
+        May be called from another thread."""
+        self._cancel[0] = 1
+
+    def reset_cancel(self) -> None:
+        self._cancel[0] = 0
+
+    def step(
+        self, feeds: Iterable[Feed], *, want_logits: bool = False, all_logits: bool = False
+    ) -> StepResult:
+        """Computes all new tokens of all feeds in one step.
+
+        Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced.
+        """
+        feeds = list(feeds)
+        arrays = self._batch(feeds, extra_tokens=0)
+        n_rows = arrays.batch.n_tokens if all_logits else len(feeds)
+        logits = None
+        if want_logits or all_logits:
+            logits = np.empty((n_rows, self.model.info.n_vocab), dtype=np.float32)
+        pointer = (
+            ffi.NULL if logits is None else native.array_out(logits, np.float32, name="logits")
+        )
+        out = ffi.new("int32_t[]", len(feeds))
+        native.call(lib.llm_exec_step, self._exec, arrays.batch, int(all_logits), out, pointer)
+        for feed in feeds:
+            feed.sequence.n_computed += len(feed.tokens)
+        tokens = [out[i] if feed.sample else None for i, feed in enumerate(feeds)]
+        self._check_sampled(tokens)
+        return StepResult(tokens, logits)
+
+    def prefill(self, feed: Feed) -> StepResult:
+        """A feed of any length, in steps of at most max_batch_tokens; samples after the last."""
+        tokens, size = list(feed.tokens), self.max_batch_tokens
+        last = (len(tokens) - 1) // size * size
+        for begin in range(0, last, size):
+            self.step([Feed(feed.sequence, tokens[begin : begin + size], sample=False)])
+        return self.step(
+            [Feed(feed.sequence, tokens[last:], feed.sample, feed.temperature, feed.seed)]
+        )
+
+    def decode(
+        self, feeds: Iterable[Feed], k: int, stop_tokens: Sequence[int] = ()
+    ) -> list[list[int]]:
+        """Up to k steps, each sequence fed its own last sample; one token per feed to begin with.
+
+        Returns per feed the sampled tokens, equally many for all: fewer than k when one of them is
+        a stop token or the run was cancelled after a step.
+        """
+        feeds = list(feeds)
+        if any(len(feed.tokens) != 1 for feed in feeds):
+            raise ArgumentError("decode takes exactly one token of each sequence")
+        arrays = self._batch(feeds, extra_tokens=k - 1)
+        out = np.empty((k, len(feeds)), dtype=np.int32)
+        stop, n_done = ffi.new("int32_t[]", list(stop_tokens)), ffi.new("int32_t *")
+        native.call(
+            lib.llm_exec_decode,
+            self._exec,
+            arrays.batch,
+            k,
+            stop,
+            len(stop_tokens),
+            native.array_out(out, np.int32, name="out_tokens"),
+            n_done,
+        )
+        for feed in feeds:
+            feed.sequence.n_computed += n_done[0]
+        sampled = out[: n_done[0]].T.tolist()
+        self._check_sampled([token for row in sampled for token in row])
+        return [list(row) for row in sampled]
+
+    def _check_sampled(self, tokens: Iterable[int | None]) -> None:
+        if any(token == -1 for token in tokens):
+            raise LocalLLMError(
+                "the model's output is not a number (NaN) for this sequence",
+                hint="the file may be damaged: check it, or pull it again",
+            )
+
+    def _copy_block(self, group: int, source: int, destination: int) -> None:
+        native.call(lib.llm_kv_copy_block, self._pool, group, source, destination)
+
+    def _batch(self, feeds: list[Feed], extra_tokens: int) -> _Arrays:
+        """Makes room in the pool and lays the feeds out as an `llm_batch`."""
+        if not feeds or len({id(feed.sequence) for feed in feeds}) != len(feeds):
+            raise ArgumentError("a step needs at least one feed, and each sequence only once")
+        for feed in feeds:
+            if not len(feed.tokens):
+                raise ArgumentError("a feed holds no token")
+            table, first = feed.sequence.table, feed.sequence.n_computed
+            table.drop_left_behind(first)
+            table.prepare(first, len(feed.tokens) + extra_tokens, self._copy_block)
+        tables = [
+            feed.sequence.table.entries[group]
+            for group in range(self.blocks.n_groups)
+            for feed in feeds
+        ]
+        offsets = np.zeros(len(tables) + 1, dtype=np.int32)
+        np.cumsum([len(t) for t in tables], out=offsets[1:])
+        columns: dict[str, npt.NDArray[Any]] = {
+            "tokens": _int32([t for feed in feeds for t in feed.tokens], "token"),
+            "seq_n_tokens": _int32([len(feed.tokens) for feed in feeds], "length"),
+            "seq_first_pos": _int32([feed.sequence.n_computed for feed in feeds], "position"),
+            "block_tables": _int32([b for t in tables for b in t], "block"),
+            "table_offset": offsets,
+            "seq_sample": _int32([int(feed.sample) for feed in feeds], "flag"),
+            "seq_temperature": np.array([feed.temperature for feed in feeds], dtype=np.float32),
+            "seq_seed": np.array([feed.seed % 2**64 for feed in feeds], dtype=np.uint64),
+        }
+        arrays = _Arrays(ffi.new("llm_batch *"))
+        arrays.batch.n_seqs, arrays.batch.n_tokens = len(feeds), columns["tokens"].size
+        for name, column in columns.items():
+            pointer = native.array_in(column, column.dtype, name=name)
+            arrays.keep.append(pointer)
+            setattr(arrays.batch, name, pointer)
+        return arrays
+
+    def close(self) -> None:
+        for name in ("_exec", "_pool"):
+            if getattr(self, name) is not None:
+                ffi.release(getattr(self, name))
+                setattr(self, name, None)
+
+
+def _int32(values: list[int], what: str) -> npt.NDArray[np.int32]:
+    try:
+        return np.array(values, dtype=np.int32)
+    except (OverflowError, TypeError, ValueError) as e:
+        raise ArgumentError(f"a {what} does not fit 32 bits: {e}") from e
+
+
+def _kv_type(name: str) -> int:
+    if name not in KV_TYPES:
+        raise ArgumentError(
+            f"KV type {name!r} is not known", hint=f"use one of {', '.join(KV_TYPES)}"
+        )
+    return KV_TYPES[name]
+
+
+def _read_info(handle: Any, n_threads: int) -> ModelInfo:
+    raw = ffi.new("llm_model_info *")
+    lib.llm_model_get_info(handle, raw)
+    groups = range(raw.n_groups)
+    same = ("n_layers", "n_embd", "n_heads", "n_kv_heads", "head_dim", "n_vocab", "n_ctx_train")
+    sizes = ("n_params", "weight_bytes", "mapped_bytes")
+    return ModelInfo(
+        architecture=native.text(raw.architecture),
+        isa=native.text(raw.isa),
+        n_threads=n_threads,
+        group_window=tuple(raw.group_window[g] for g in groups),
+        group_n_layers=tuple(raw.group_n_layers[g] for g in groups),
+        **{name: int(getattr(raw, name)) for name in same + sizes},
+    )
