@@ -97,21 +97,20 @@ class Catalog:
             return entry
         raise UnknownModelError(
             f"no model is called {ref} in the catalogue",
-            suggestion(ref, [*self._entries, *also_known]),
+            suggestion(ref, [*self._entries, *also_known])
+            or f"The catalogue has: {', '.join(map(str, sorted(self._entries)))}.",
         )
 
 
-def suggestion(ref: Ref, known: Iterable[Ref]) -> str:
-    """A hint that names the known models nearest to `ref`."""
+def suggestion(ref: Ref, known: Iterable[Ref]) -> str | None:
+    """A hint that names the known models nearest to `ref`, if any is near."""
     names = sorted({str(each) for each in known})
     near = [name for name in names if name.split(":")[0] == ref.name]
     near = near or difflib.get_close_matches(str(ref), names, n=2, cutoff=0.5)
     if not near:
         heads = {name.split(":")[0]: name for name in names}
         near = [heads[head] for head in difflib.get_close_matches(ref.name, heads, n=2, cutoff=0.5)]
-    if near:
-        return f"Did you mean {' or '.join(near)}?"
-    return f"Known models: {', '.join(names)}." if names else "The catalogue is empty."
+    return f"Did you mean {' or '.join(near)}?" if near else None
 
 
 def folder() -> Path:

@@ -47,8 +47,8 @@ def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch = fetch) -> Mo
     """Makes sure that the model of `entry` is in the store, and returns it.
 
     Does nothing more than a look if it is there already; a file without a record is checked
-    against its hash. Raises `FileError`, `FormatError` or `DownloadError`; whatever was complete by then is
-    kept.
+    against its hash. Raises `FileError`, `FormatError` or `DownloadError`; parts that were complete
+    by then are kept.
     """
     store = Store(ensure(paths.models))
     if model := _present(entry, store, report):

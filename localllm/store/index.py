@@ -82,6 +82,8 @@ class Store:
             return None
         except OSError as e:
             raise disk_error("look at", path, e) from e
+        if not path.is_file():
+            return None
         record, problem = self._read_record(ref, stat.st_size)
         return Model(ref, path, stat.st_size, stat.st_mtime, record, problem)
 
@@ -125,13 +127,16 @@ def _parse_record(document: Any) -> Record:
         raise ValueError("it is not a JSON object")
     if document.get("version") != RECORD_VERSION:
         raise ValueError(f"version is {document.get('version')!r}, expected {RECORD_VERSION}")
-    values = {}
+    size, sha256 = document.get("size"), document.get("sha256")
+    if type(size) is not int or size < 0:
+        raise ValueError(f"size is {size!r}, expected a number of bytes")
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ValueError(f"sha256 is {sha256!r}, expected 64 hex digits")
+    texts: dict[str, str] = {}
     for field in fields(Record):
-        kind = int if field.name == "size" else str
-        value = document.get(field.name)
-        if type(value) is not kind:
-            raise ValueError(f"{field.name} is {value!r}, expected {kind.__name__}")
-        values[field.name] = value
-    if not _SHA256.fullmatch(values["sha256"]):
-        raise ValueError(f"sha256 is {values['sha256']!r}, expected 64 hex digits")
-    return Record(**values)
+        if field.name not in ("size", "sha256"):
+            text = document.get(field.name)
+            if not isinstance(text, str):
+                raise ValueError(f"{field.name} is {text!r}, expected a text")
+            texts[field.name] = text
+    return Record(size=size, sha256=sha256, **texts)

@@ -1,0 +1,146 @@
+"""The command line's front: one table of commands, each imported only when it is called, and the
+one place where errors become text and exit codes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or value, 130 interrupted, 141 nobody reads the output.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from localllm import __version__
+from localllm.cli import output
+from localllm.errors import FileError, LocalLLMError
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+DEBUG_VARIABLE = "LOCALLLM_DEBUG"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command: the module that holds it as `command`, and its line in the help."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "run": Row("localllm.cli.run", "Answer a prompt with a model."),
+    "pull": Row("localllm.cli.pull", "Bring models to this machine."),
+    "list": Row("localllm.cli.list", "List the models on this machine."),
+    "show": Row("localllm.cli.show", "Show what is inside a model."),
+    "rm": Row("localllm.cli.rm", "Delete models from this machine."),
+    "doctor": Row("localllm.cli.doctor", "Check this machine and this installation."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose help and completion need no command's module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        command = importlib.import_module(row.module).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise CommandError(
+                f"there is no command {name!a}",
+                f"Did you mean {near[0]}?" if near else "See: localllm --help",
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
+
+
+class CommandError(LocalLLMError):
+    """A command line that cannot be understood."""
+
+    exit_code = 2
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: localllm run smollm2:135m 'Why is the sky blue?'",
+)
+@click.version_option(__version__, prog_name="localllm", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Run large language models on your own machine."""
+    if ctx.invoked_subcommand is None:
+        output.emit(ctx.get_help() + "\n")
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code. Every error ends here."""
+    output.setup_streams()
+    try:
+        if sys.stdout is None:
+            raise FileError("cannot write the answer: stdout is closed")
+        result = cli.main(args, prog_name="localllm", standalone_mode=False)
+        output.emit("")  # what click printed may still wait
+        return result if isinstance(result, int) else 0
+    except (KeyboardInterrupt, click.Abort):
+        output.say("")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _abandon_stdout()
+        return EXIT_BROKEN_PIPE
+    except click.ClickException as e:
+        error: LocalLLMError = _usage_error(e)
+    except LocalLLMError as e:
+        error = e
+    except OSError as e:
+        _abandon_stdout()
+        named = f" {e.filename}" if e.filename else ""
+        error = FileError(f"the system refused a file{named}: {e.strerror or e}")
+    except Exception as e:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        error = LocalLLMError(
+            f"internal error: {type(e).__name__}: {e}",
+            f"This is a fault in localllm. Set {DEBUG_VARIABLE}=1 to see where it happens.",
+        )
+    output.print_error(error)
+    return error.exit_code
+
+
+def _usage_error(e: click.ClickException) -> CommandError:
+    message = e.format_message().rstrip(".")
+    hint = None
+    if isinstance(e, click.NoSuchOption):
+        message = f"there is no option {e.option_name}"
+        if e.possibilities:
+            hint = f"Did you mean {' or '.join(e.possibilities)}?"
+    if hint is None and isinstance(e, click.UsageError) and e.ctx is not None:
+        hint = f"See: {e.ctx.command_path} --help"
+    return CommandError(message[0].lower() + message[1:], hint)
+
+
+def _abandon_stdout() -> None:
+    """Keeps the interpreter from failing once more when it flushes a stdout that is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

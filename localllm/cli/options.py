@@ -1,0 +1,131 @@
+"""Parameters that several commands share: numbers with a range, and model names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from localllm import paths
+from localllm.errors import ArgumentError, FileError, LocalLLMError
+from localllm.store import catalog, ref
+from localllm.store.catalog import Catalog, Entry, UnknownModelError
+from localllm.store.index import Model, Store
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]  # generic in click's type hints, not in every click
+else:
+    ParamType = click.ParamType
+
+
+class Number(ParamType):
+    """A number from `low` to `high`, both included; the message of a bad one names the range."""
+
+    def __init__(self, kind: type[int] | type[float], low: float, high: float) -> None:
+        self.kind, self.low, self.high = kind, low, high
+        self.name = "whole number" if kind is int else "number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "N" if self.kind is int else "X"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float:
+        option = param.opts[-1] if param is not None else "value"
+        span = f"from {self.low} to {self.high}"
+        try:
+            number = self.kind(value)
+        except ValueError:
+            raise ArgumentError(
+                f"{option}: {str(value)[:80]!a} is not a {self.name}", f"It may be {span}."
+            ) from None
+        # Never true for nan, which no comparison holds for.
+        if not (math.isfinite(number) and self.low <= number <= self.high):
+            raise ArgumentError(
+                f"{option}: {str(value)[:80]} is out of range", f"It may be {span}."
+            )
+        return number
+
+
+class ModelName(ParamType):
+    """A model name or a path, as typed; completes names."""
+
+    name = "model"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        if ref.is_path(incomplete):
+            return [CompletionItem(incomplete, type="file")]
+        try:
+            names = {str(model.ref) for model in Store(paths.current().models).list()}
+            names |= {str(entry.ref) for entry in catalog.load()}
+        except LocalLLMError:
+            return []  # a completion has no place for an error
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model that a command was given: a file, a model of the store, or one to be pulled."""
+
+    label: str  # as messages call it
+    path: Path
+    model: Model | None = None  # in the store
+    to_pull: Entry | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """`sha256:...` where the store knows it."""
+        return self.model.record.digest if self.model and self.model.record else None
+
+
+def find_model(text: str, *, may_pull: bool) -> Found:
+    """The model behind NAME or PATH. Raises `FileError` for a path without a file, and
+    `UnknownModelError` with the nearest names."""
+    if ref.is_path(text):
+        return Found(text, _existing_file(text))
+    name = ref.parse(text)
+    store = Store(paths.current().models)
+    if model := store.find(name):
+        return Found(str(name), model.path, model)
+    known = catalog.load()
+    name = known.canonical(name)
+    if model := store.find(name):
+        return Found(str(name), model.path, model)
+    if entry := known.find(name):
+        if may_pull:
+            return Found(str(name), store.path(name), to_pull=entry)
+        raise FileError(
+            f"{name} is not on this machine", f"Bring it here with: localllm pull {name}"
+        )
+    raise _unknown(text, name, store, known)
+
+
+def _existing_file(text: str) -> Path:
+    path = Path(text).expanduser()
+    try:
+        if path.is_file():
+            return path
+    except (OSError, ValueError) as e:  # too long a name, a NUL
+        raise FileError(f"cannot open {text[:200]}: {getattr(e, 'strerror', None) or e}") from e
+    if path.is_dir():
+        raise FileError(f"{path} is a folder, not a GGUF file", "Name a file inside it.")
+    hint = None
+    if path.parent.is_dir():
+        near = sorted(each.name for each in path.parent.glob("*.gguf"))
+        hint = f"GGUF files there: {', '.join(near[:5])}" if near else None
+    raise FileError(f"there is no file {path}", hint)
+
+
+def _unknown(text: str, name: ref.Ref, store: Store, known: Catalog) -> UnknownModelError:
+    if Path(text).is_file():
+        hint = f"For the file of that name: ./{text}"
+    else:
+        everything = [*(entry.ref for entry in known), *(model.ref for model in store.list())]
+        hint = catalog.suggestion(name, everything) or "See: localllm list --all"
+    return UnknownModelError(f"there is no model called {name}", hint)

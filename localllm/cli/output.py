@@ -1,0 +1,157 @@
+"""What reaches the terminal: escaped text, error texts, sizes, the one progress line.
+
+Text that this program did not write (model output, names, licences, messages that quote a file) is
+escaped before it is printed: control characters, C1 and Unicode's bidirectional controls appear as
+`\\x1b` and `\\u202e`, so they cannot move the cursor, recolour or reorder the screen. It is done
+whether or not the output is a terminal, because it may reach one later; `--json` gives the exact
+text. New lines and tabs of model output stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from typing import IO
+
+from localllm.errors import FileError, LocalLLMError
+
+_UNSAFE = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and new line, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # Bidi_Control
+    "\u2028\u2029"  # line and paragraph separator
+    "\ud800-\udfff"  # no character: cannot be encoded
+)
+_UNSAFE_TEXT = re.compile(f"[{_UNSAFE}]")
+_UNSAFE_LINE = re.compile(f"[{_UNSAFE}\t\n]")
+
+_CLEAR_LINE = "\r\x1b[K"
+_REDRAW_S = 0.1
+
+
+def escape(text: str) -> str:
+    """Text of several lines, safe for a terminal."""
+    return _UNSAFE_TEXT.sub(_visible, text)
+
+
+def escape_line(text: str) -> str:
+    """Text that must stay on its line: new lines and tabs are escaped too."""
+    return _UNSAFE_LINE.sub(_visible, text)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def print_error(error: LocalLLMError) -> None:
+    """The one form of every error: `error: ...`, an empty line, `hint: ...`."""
+    say(styled("error:", "31;1") + " " + escape(error.message))
+    if error.hint:
+        say("")
+        say(styled("hint:", "1") + " " + escape(error.hint))
+
+
+def say(line: str) -> None:
+    """A line for the user, on stderr. Nothing happens if stderr is closed."""
+    if sys.stderr is None:
+        return
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return  # nobody listens: there is no one to tell
+
+
+def emit(text: str) -> None:
+    """Writes to stdout at once. `BrokenPipeError` passes through: the front ends quietly."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise FileError(f"cannot write the output: {e.strerror or e}") from e
+
+
+def styled(text: str, code: str) -> str:
+    """`text` with an SGR code if stderr shows colours."""
+    return f"\x1b[{code}m{text}\x1b[0m" if _is_screen() and not os.environ.get("NO_COLOR") else text
+
+
+def setup_streams() -> None:
+    """Makes every character printable: what the encoding lacks appears escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def size_text(n_bytes: int) -> str:
+    """Bytes in decimal units, as package indexes and disks count: `92.9 MB`."""
+    for power, unit in enumerate(("kB", "MB", "GB"), 1):
+        if n_bytes < 1000:
+            return f"{n_bytes} B"
+        if n_bytes < 999.95 * 1000**power:
+            return f"{n_bytes / 1000**power:.1f} {unit}"
+    return f"{n_bytes / 1000**4:.1f} TB"
+
+
+def count_text(n: int) -> str:
+    """A large count in short form: `134.5M`."""
+    for limit, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if n >= limit:
+            return f"{n / limit:.1f}{unit}"
+    return str(n)
+
+
+def duration_text(seconds: float) -> str:
+    """Minutes and seconds (`1:05`), or hours too (`2:01:05`)."""
+    total = round(seconds)
+    hours, minutes = total // 3600, total // 60 % 60
+    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
+
+
+class ProgressLine:
+    """One line on stderr that is drawn over and over; nothing at all where there is no screen."""
+
+    def __init__(self) -> None:
+        self.shown = False
+        self._enabled = _is_screen()
+        self._drawn_at = 0.0
+
+    @property
+    def enabled(self) -> bool:
+        return self._enabled
+
+    def draw(self, line: str, *, force: bool = False) -> None:
+        """Shows `line`, cut to the screen, at most ten times a second unless forced."""
+        now = time.monotonic()
+        if not self._enabled or (not force and now - self._drawn_at < _REDRAW_S):
+            return
+        self._drawn_at = now
+        width = shutil.get_terminal_size().columns - 1
+        self._write(_CLEAR_LINE + escape_line(line)[:width])
+        self.shown = True
+
+    def clear(self) -> None:
+        if self.shown:
+            self._write(_CLEAR_LINE)
+            self.shown = False
+
+    def _write(self, text: str) -> None:
+        stream: IO[str] = sys.stderr
+        try:
+            stream.write(text)
+            stream.flush()
+        except (OSError, ValueError):
+            self._enabled = False
+
+
+def _is_screen() -> bool:
+    try:
+        tty = sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:
+        return False
+    return tty and os.environ.get("TERM") != "dumb"

