@@ -1,8 +1,8 @@
 """llama.cpp through ``llama-cpp-python``'s low-level API: the second oracle of the parity tests.
 
 It is fed token ids, never text, so no tokenizer rule can blur a comparison. Flash attention is off,
-so that K and V are used in the type that they are stored in. Extra buffer types (repacked weights, AMX
-tiles) are off: GCC 12 compiles the set-up of AMX tiles wrongly, and llama.cpp built with it
+so that K and V are used in the type that they are stored in. Extra buffer types (repacked weights,
+AMX tiles) are off: GCC 12 compiles the set-up of AMX tiles wrongly, and a llama.cpp built with it
 crashes on a machine that has them.
 """
 
