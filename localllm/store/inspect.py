@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -118,7 +119,10 @@ class GgufFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -157,7 +161,10 @@ class GgufFile:
             raise ArgumentError(f"{self.path}: no tensor is called {name!r}")
         info = ffi.new("llm_tensor_info *")
         lib.llm_gguf_tensor_at(self.handle, i, info)
-        return np.frombuffer(ffi.buffer(info.data, info.n_bytes), np.uint8).copy()
+        blocks: npt.NDArray[np.uint8] = np.frombuffer(
+            ffi.buffer(info.data, info.n_bytes), np.uint8
+        ).copy()
+        return blocks
 
     @property
     def architecture(self) -> str:
@@ -196,8 +203,8 @@ class GgufFile:
 
 
 class Metadata(Mapping[str, Value]):
-    """The keys and values of a `GgufFile`. A value is decoded when it is first asked for, then kept;
-    arrays are read-only."""
+    """The keys and values of a `GgufFile`. A value is decoded when it is first asked for, then
+    kept; arrays are read-only."""
 
     def __init__(self, file: GgufFile) -> None:
         self._file = file
@@ -247,7 +254,7 @@ class Metadata(Mapping[str, Value]):
                 return self._strings(i, value.count)
             return text(value.data, value.data_bytes)
         raw = ffi.buffer(value.data, value.data_bytes)
-        array = np.frombuffer(raw, _DTYPES[value.element_type]).copy()
+        array: npt.NDArray[Any] = np.frombuffer(raw, _DTYPES[value.element_type]).copy()
         if value.type != lib.LLM_GGUF_ARRAY:
             scalar: int | float | bool = array[0].item()
             return scalar
@@ -268,7 +275,7 @@ class Metadata(Mapping[str, Value]):
             n_bytes,
         )
         whole, ends = bytes(blob), offsets.tolist()
-        return [whole[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+        return [whole[a:b] for a, b in pairwise(ends)]
 
 
 _TYPE_NAMES = {
