@@ -1,0 +1,388 @@
+/* The executor on a small model made in memory: the bits of the logits do not depend on chunks,
+ * threads, batches or the weight layout, and a bad batch is an error, never a fault. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "gguf/gguf.h"
+#include "quant/formats.h"
+
+#define N_VOCAB 83
+#define N_EMBD 96
+#define N_HEADS 6
+#define N_KV_HEADS 2
+#define HEAD_DIM 40 /* not a multiple of 16: rows are padded in the pool */
+#define N_FF 160
+#define N_LAYERS 7
+#define WINDOW 50
+#define N_TOKENS 150
+
+static int n_failed;
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            n_failed++;                                                                            \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                        \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+        }                                                                                          \
+    } while (0)
+
+/* ---- A gemma3 model in memory: both layer groups, post norms, qk norms, a tied head --------- */
+
+typedef struct buffer {
+    uint8_t *bytes;
+    size_t n, capacity;
+} buffer;
+
+static void put(buffer *b, const void *bytes, size_t n) {
+    if (b->n + n > b->capacity) {
+        b->capacity = 2 * (b->n + n);
+        b->bytes = realloc(b->bytes, b->capacity);
+        if (!b->bytes) exit(2);
+    }
+    memcpy(b->bytes + b->n, bytes, n);
+    b->n += n;
+}
+
+static void put_u32(buffer *b, uint32_t x) {
+    put(b, &x, 4);
+}
+
+static void put_u64(buffer *b, uint64_t x) {
+    put(b, &x, 8);
+}
+
+static void put_text(buffer *b, const char *text) {
+    put_u64(b, strlen(text));
+    put(b, text, strlen(text));
+}
+
+static void put_key_u32(buffer *b, const char *key, uint32_t x) {
+    put_text(b, key);
+    put_u32(b, LLM_GGUF_U32);
+    put_u32(b, x);
+}
+
+static uint64_t random_state = 1;
+
+static float random_float(void) { /* -0.5 .. 0.5 */
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(random_state >> 40) / 16777216.0F - 0.5F;
+}
+
+typedef struct tensors {
+    buffer infos, data;
+    uint32_t n;
+} tensors;
+
+static void add_tensor(tensors *t, const char *name, int32_t type, int64_t cols, int64_t rows) {
+    put_text(&t->infos, name);
+    put_u32(&t->infos, rows ? 2 : 1);
+    put_u64(&t->infos, (uint64_t)cols);
+    if (rows) put_u64(&t->infos, (uint64_t)rows);
+    put_u32(&t->infos, (uint32_t)type);
+    put_u64(&t->infos, t->data.n);
+    t->n++;
+    int64_t n = cols * (rows ? rows : 1);
+    if (type == LLM_F32) {
+        for (int64_t i = 0; i < n; i++) {
+            float x = rows ? 0.4F * random_float() : 1.0F + random_float();
+            put(&t->data, &x, 4);
+        }
+    } else { /* Q8_0 */
+        for (int64_t i = 0; i < n / 32; i++) {
+            uint16_t d = llm_f32_to_f16(0.002F + 0.001F * random_float());
+            put(&t->data, &d, 2);
+            for (int j = 0; j < 32; j++) {
+                int8_t q = (int8_t)(254.0F * random_float());
+                put(&t->data, &q, 1);
+            }
+        }
+    }
+    while (t->data.n % 32) put(&t->data, "", 1);
+}
+
+static void add_layer(tensors *t, int layer) {
+    static const struct {
+        const char *name;
+        int32_t type;
+        int64_t cols, rows;
+    } rows[] = {
+        {"attn_norm", LLM_F32, N_EMBD, 0},
+        {"attn_q", LLM_Q8_0, N_EMBD, N_HEADS * HEAD_DIM},
+        {"attn_k", LLM_F32, N_EMBD, N_KV_HEADS *HEAD_DIM},
+        {"attn_v", LLM_Q8_0, N_EMBD, N_KV_HEADS *HEAD_DIM},
+        {"attn_q_norm", LLM_F32, HEAD_DIM, 0},
+        {"attn_k_norm", LLM_F32, HEAD_DIM, 0},
+        {"attn_output", LLM_F32, N_HEADS * HEAD_DIM, N_EMBD},
+        {"post_attention_norm", LLM_F32, N_EMBD, 0},
+        {"ffn_norm", LLM_F32, N_EMBD, 0},
+        {"ffn_gate", LLM_Q8_0, N_EMBD, N_FF},
+        {"ffn_up", LLM_Q8_0, N_EMBD, N_FF},
+        {"ffn_down", LLM_Q8_0, N_FF, N_EMBD},
+        {"post_ffw_norm", LLM_F32, N_EMBD, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, rows[i].name);
+        add_tensor(t, name, rows[i].type, rows[i].cols, rows[i].rows);
+    }
+}
+
+static buffer make_model(void) {
+    tensors t = {{0}, {0}, 0};
+    add_tensor(&t, "token_embd.weight", LLM_Q8_0, N_EMBD, N_VOCAB);
+    add_tensor(&t, "output_norm.weight", LLM_F32, N_EMBD, 0);
+    for (int i = 0; i < N_LAYERS; i++) add_layer(&t, i);
+    buffer b = {0};
+    put(&b, "GGUF", 4);
+    put_u32(&b, 3);
+    put_u64(&b, t.n);
+    put_u64(&b, 11);
+    put_text(&b, "general.architecture");
+    put_u32(&b, LLM_GGUF_STRING);
+    put_text(&b, "gemma3");
+    put_key_u32(&b, "gemma3.block_count", N_LAYERS);
+    put_key_u32(&b, "gemma3.embedding_length", N_EMBD);
+    put_key_u32(&b, "gemma3.feed_forward_length", N_FF);
+    put_key_u32(&b, "gemma3.context_length", 1024);
+    put_key_u32(&b, "gemma3.attention.head_count", N_HEADS);
+    put_key_u32(&b, "gemma3.attention.head_count_kv", N_KV_HEADS);
+    put_key_u32(&b, "gemma3.attention.key_length", HEAD_DIM);
+    put_key_u32(&b, "gemma3.attention.sliding_window", WINDOW);
+    put_key_u32(&b, "gemma3.vocab_size", N_VOCAB);
+    put_text(&b, "gemma3.attention.layer_norm_rms_epsilon");
+    put_u32(&b, LLM_GGUF_F32);
+    float eps = 1e-6F;
+    put(&b, &eps, 4);
+    put(&b, t.infos.bytes, t.infos.n);
+    while (b.n % 32) put(&b, "", 1);
+    put(&b, t.data.bytes, t.data.n);
+    free(t.infos.bytes);
+    free(t.data.bytes);
+    return b;
+}
+
+/* ---- Running it ----------------------------------------------------------------------------- */
+
+typedef struct engine {
+    llm_threads *threads;
+    llm_model *model;
+    llm_kv_pool *pool;
+    llm_exec *exec;
+    int32_t cancel;
+} engine;
+
+#define N_BLOCKS 24
+
+static int engine_open(engine *e, const llm_gguf *g, int32_t n_threads, int raw, int32_t kv_type) {
+    llm_error err = {0};
+    llm_model_params params = {.raw_weights = raw};
+    int32_t n_blocks[LLM_MAX_GROUPS] = {N_BLOCKS, N_BLOCKS, N_BLOCKS, N_BLOCKS};
+    e->cancel = 0;
+    e->model = NULL;
+    e->pool = NULL;
+    e->exec = NULL;
+    llm_exec_params exec = {.max_tokens = 512, .max_sequences = 4, .cancel = &e->cancel};
+    llm_status s = llm_threads_create(n_threads, &e->threads, &err);
+    if (s == LLM_OK) s = llm_model_load(g, e->threads, &params, &e->model, &err);
+    if (s == LLM_OK) s = llm_kv_pool_create(e->model, kv_type, n_blocks, &e->pool, &err);
+    if (s == LLM_OK) s = llm_exec_create(e->model, e->pool, e->threads, &exec, &e->exec, &err);
+    CHECK(s == LLM_OK, "%s", err.message);
+    return s == LLM_OK;
+}
+
+static void engine_close(engine *e) {
+    llm_exec_free(e->exec);
+    llm_kv_pool_free(e->pool);
+    llm_model_free(e->model);
+    llm_threads_destroy(e->threads);
+}
+
+/* Two tables of a sequence, one per group; sequence s uses the blocks from 8 s on. */
+static void make_tables(int32_t n_seqs, const int32_t *seqs, int32_t *tables, int32_t *offsets) {
+    for (int32_t row = 0; row < 2 * n_seqs; row++) {
+        offsets[row] = 8 * row;
+        for (int32_t i = 0; i < 8; i++) tables[8 * row + i] = 8 * seqs[row % n_seqs] + 7 - i;
+    }
+    offsets[2 * n_seqs] = 16 * n_seqs;
+}
+
+static int32_t token_at(int32_t seq, int32_t pos) {
+    return (pos * 31 + seq * 17 + pos * pos % 7) % N_VOCAB;
+}
+
+/* Feeds tokens [first, first + n) of each sequence; logits [sum of n][N_VOCAB]. */
+static void feed(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *first,
+                 const int32_t *n, float *logits) {
+    int32_t tokens[4 * N_TOKENS], tables[16 * 4], offsets[9], sample[4] = {1, 1, 1, 1}, out[4];
+    float temperature[4] = {0};
+    uint64_t seed[4] = {0};
+    int32_t total = 0;
+    for (int32_t s = 0; s < n_seqs; s++) {
+        for (int32_t i = 0; i < n[s]; i++) tokens[total++] = token_at(seqs[s], first[s] + i);
+    }
+    make_tables(n_seqs, seqs, tables, offsets);
+    llm_batch b = {n_seqs, total,   tokens, n,           first,
+                   tables, offsets, sample, temperature, seed};
+    llm_error err = {0};
+    CHECK(llm_exec_step(e->exec, &b, 1, out, logits, &err) == LLM_OK, "%s", err.message);
+}
+
+static void run_in_chunks(engine *e, int32_t seq, int32_t chunk, float *logits) {
+    for (int32_t i = 0; i < N_TOKENS; i += chunk) {
+        int32_t n = N_TOKENS - i < chunk ? N_TOKENS - i : chunk;
+        feed(e, 1, &seq, &i, &n, logits + (size_t)i * N_VOCAB);
+    }
+}
+
+#define LOGITS_BYTES (sizeof(float) * N_TOKENS * N_VOCAB)
+
+static void check_schedules(const llm_gguf *g, int32_t kv_type, const float *expected) {
+    static const int32_t chunks[] = {150, 1, 7, 32, 64, 149};
+    static float logits[N_TOKENS * N_VOCAB];
+    for (int32_t n_threads = 1; n_threads <= 3; n_threads++) {
+        for (int raw = 0; raw < 2; raw++) {
+            engine e;
+            if (engine_open(&e, g, n_threads, raw, kv_type)) {
+                for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+                    memset(logits, 0, sizeof logits);
+                    run_in_chunks(&e, (int32_t)i % 3, chunks[i], logits);
+                    CHECK((i % 3) || !memcmp(logits, expected, LOGITS_BYTES),
+                          "kv %d, %d threads, raw %d, chunks of %d", kv_type, n_threads, raw,
+                          chunks[i]);
+                }
+            }
+            engine_close(&e);
+        }
+    }
+}
+
+/* Sequence 0 prefills while 1 and 2 decode, then all decode: the bits of each alone. */
+static void check_batches(engine *e, const float *expected) {
+    static float alone[3][N_TOKENS * N_VOCAB], mixed[4 * N_TOKENS * N_VOCAB];
+    for (int32_t s = 0; s < 3; s++) run_in_chunks(e, s, 50, alone[s]);
+    CHECK(!memcmp(alone[0], expected, LOGITS_BYTES), "alone differs");
+    int32_t seqs[3] = {2, 0, 1}, done[3] = {0, 0, 0};
+    static const int32_t steps[][3] = {{90, 1, 13}, {1, 60, 1}, {1, 1, 60}, {2, 33, 7}, {9, 1, 40}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        feed(e, 3, seqs, done, steps[i], mixed);
+        const float *row = mixed;
+        for (int32_t s = 0; s < 3; s++) {
+            size_t n = (size_t)steps[i][s] * N_VOCAB;
+            CHECK(!memcmp(row, alone[seqs[s]] + (size_t)done[s] * N_VOCAB, n * sizeof(float)),
+                  "step %zu, sequence %d", i, seqs[s]);
+            row += n;
+            done[s] += steps[i][s];
+        }
+    }
+}
+
+static void check_decode(engine *e) {
+    int32_t seq = 0, first = 0, n = 20, tables[16], offsets[3], one = 1, sampled[12], by_step[12];
+    static float logits[N_TOKENS * N_VOCAB];
+    float temperature = 0.7F;
+    uint64_t seed = 42;
+    llm_error err = {0};
+    int32_t token = token_at(0, 20), pos = 20, n_done = 0;
+    make_tables(1, &seq, tables, offsets);
+    llm_batch b = {1, 1, &token, &one, &pos, tables, offsets, &one, &temperature, &seed};
+    feed(e, 1, &seq, &first, &n, logits);
+    llm_status s = llm_exec_decode(e->exec, &b, 12, NULL, 0, sampled, &n_done, &err);
+    CHECK(s == LLM_OK && n_done == 12, "%s, %d steps", err.message, n_done);
+    feed(e, 1, &seq, &first, &n, logits);
+    for (int32_t i = 0; i < 12; i++, pos++) {
+        s = llm_exec_step(e->exec, &b, 0, &by_step[i], NULL, &err);
+        CHECK(s == LLM_OK && by_step[i] == sampled[i], "step %d: %d, not %d", i, by_step[i],
+              sampled[i]);
+        token = by_step[i];
+    }
+    token = token_at(0, 20);
+    pos = 20;
+    s = llm_exec_decode(e->exec, &b, 12, &sampled[3], 1, by_step, &n_done, &err);
+    CHECK(s == LLM_OK && n_done <= 4, "stop token ignored: %d steps", n_done);
+    e->cancel = 1;
+    s = llm_exec_decode(e->exec, &b, 12, NULL, 0, by_step, &n_done, &err);
+    CHECK(s == LLM_E_CANCELLED && n_done == 0, "status %d, %d steps", s, n_done);
+    e->cancel = 0;
+}
+
+/* Each bad batch names what is wrong and runs nothing. */
+static void check_bad_batches(engine *e) {
+    int32_t seq = 0, tables[16], offsets[3], one = 1, out;
+    float temperature = 0.0F;
+    uint64_t seed = 0;
+    int32_t token = 0, pos = 0, n = 1;
+    make_tables(1, &seq, tables, offsets);
+    const llm_batch good = {1, 1, &token, &n, &pos, tables, offsets, &one, &temperature, &seed};
+    llm_batch many = good, none = good, count = good;
+    many.n_seqs = 5;
+    none.n_seqs = 0;
+    count.n_tokens = 2;
+    const llm_batch *bad[] = {&many, &none, &count};
+    for (size_t i = 0; i < 3; i++) {
+        llm_error err = {0};
+        CHECK(llm_exec_step(e->exec, bad[i], 0, &out, NULL, &err) == LLM_E_ARGUMENT, "%zu", i);
+        CHECK(err.message[0], "no message for %zu", i);
+    }
+    struct {
+        int32_t *field, value, keep;
+    } faults[] = {{&token, N_VOCAB, 0}, {&token, -1, 0},     {&pos, -1, 0},
+                  {&pos, 256, 0},       {&n, 0, 1},          {&n, 2, 1},
+                  {&tables[0], -1, 7},  {&tables[0], N_BLOCKS, 7}, {&tables[8], 1 << 30, 7}};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        llm_error err = {0};
+        *faults[i].field = faults[i].value;
+        CHECK(llm_exec_step(e->exec, &good, 0, &out, NULL, &err) == LLM_E_ARGUMENT, "fault %zu", i);
+        CHECK(err.message[0], "no message for fault %zu", i);
+        *faults[i].field = faults[i].keep;
+    }
+    llm_error err = {0};
+    CHECK(llm_exec_step(e->exec, &good, 0, &out, NULL, &err) == LLM_OK, "%s", err.message);
+    CHECK(out >= 0 && out < N_VOCAB, "sampled %d", out);
+}
+
+static void check_blocks(engine *e) {
+    llm_error err = {0};
+    int32_t blocks[2] = {1, N_BLOCKS};
+    CHECK(llm_kv_copy_block(e->pool, 0, 0, 1, &err) == LLM_OK, "%s", err.message);
+    CHECK(llm_kv_copy_block(e->pool, 2, 0, 1, &err) == LLM_E_ARGUMENT, "group 2");
+    CHECK(llm_kv_copy_block(e->pool, 1, 0, N_BLOCKS, &err) == LLM_E_ARGUMENT, "block %d", N_BLOCKS);
+    CHECK(llm_kv_release_blocks(e->pool, 0, blocks, 1, &err) == LLM_OK, "%s", err.message);
+    CHECK(llm_kv_release_blocks(e->pool, 0, blocks, 2, &err) == LLM_E_ARGUMENT, "release");
+}
+
+int main(void) {
+    buffer file = make_model();
+    llm_gguf_buffer part = {"made in memory", file.bytes, file.n};
+    llm_gguf *g = NULL;
+    llm_error err = {0};
+    static float expected[N_TOKENS * N_VOCAB];
+    CHECK(llm_gguf_open_memory(&part, 1, &g, &err) == LLM_OK, "%s", err.message);
+    for (int32_t kv_type = LLM_KV_F16; g && kv_type <= LLM_KV_Q8_0; kv_type++) {
+        engine e;
+        if (engine_open(&e, g, 1, 0, kv_type)) {
+            run_in_chunks(&e, 0, N_TOKENS, expected);
+            float low = expected[0], high = expected[0];
+            for (size_t i = 0; i < N_TOKENS * N_VOCAB; i++) {
+                low = expected[i] < low ? expected[i] : low;
+                high = expected[i] > high ? expected[i] : high;
+            }
+            CHECK(high - low > 0.1F && high - low < 1e4F, "logits span %g to %g", (double)low,
+                  (double)high);
+            check_batches(&e, expected);
+            check_decode(&e);
+            check_bad_batches(&e);
+            check_blocks(&e);
+        }
+        engine_close(&e);
+        check_schedules(g, kv_type, expected);
+    }
+    llm_gguf_close(g);
+    free(file.bytes);
+    if (!n_failed) puts("exec: all checks passed");
+    return n_failed != 0;
+}
