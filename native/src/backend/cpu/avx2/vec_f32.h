@@ -9,8 +9,8 @@
 #include "backend/cpu/isa.h"
 
 #define VF_LANES 16
-#define VF_TILE_ROWS 6
-#define VF_TILE_VECS 1
+#define VF_TILE_ROWS 6 /* 12 accumulators of 16 registers */
+#define VF_TILE_VECS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 
 typedef struct vf { __m256 lo, hi; } vf;
 typedef struct vi { __m256i lo, hi; } vi;

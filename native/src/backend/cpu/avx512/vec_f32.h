@@ -8,8 +8,8 @@
 #include "backend/cpu/isa.h"
 
 #define VF_LANES 16
-#define VF_TILE_ROWS 12
-#define VF_TILE_VECS 2
+#define VF_TILE_ROWS 12 /* 24 accumulators of 32 registers */
+#define VF_TILE_VECS(rows) ((rows) <= 6 ? 4 : 2)
 
 typedef __m512 vf;
 typedef __m512i vi;

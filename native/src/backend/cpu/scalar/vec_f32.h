@@ -15,9 +15,10 @@
 #include "backend/cpu/isa.h"
 
 #define VF_LANES 16
-/* Register tile of the dense float kernels: rows x vectors of accumulators. */
+/* Register tile of the dense float kernels: at most TILE_ROWS rows, and for so many rows how many
+ * vectors of accumulators each. */
 #define VF_TILE_ROWS 4
-#define VF_TILE_VECS 1
+#define VF_TILE_VECS(rows) 1
 
 typedef struct vf { float v[16]; } vf;
 typedef struct vi { int32_t v[16]; } vi;

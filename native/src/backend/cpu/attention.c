@@ -1,0 +1,511 @@
+/* attention.c: writes K and V into cache blocks and attends to them block by block with an online
+ * softmax. The arithmetic is in docs/ARITHMETIC.md, the layout of a block in kv/pool.h.
+ *
+ * Both products of a block have one shape, out[row][lane] += sum over k of a[k][lane] * b[row][k]:
+ * scores with k over dims and lanes over tokens, outputs with k over tokens and lanes over dims.
+ * Every out element is one chain over k ascending, so its bits do not depend on the tile it is
+ * computed in. Few rows convert the block's f16 or s8 on the fly; more rows convert a chunk of the
+ * block to f32 once and share it. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+#include "vec_math.h"
+
+enum {
+    TOKENS = LLM_BLOCK_TOKENS,
+    K_CHUNK = 128,               /* dims of q and K handled at once */
+    V_CHUNK = 256,               /* dims of V converted at once */
+    Q_FLOATS = 64 * K_CHUNK,     /* q of the rows handled in one pass */
+    DIRECT_ROWS = 8 < VF_TILE_ROWS ? 8 : VF_TILE_ROWS /* up to so many rows convert on the fly */
+};
+
+typedef enum source { SRC_F32, SRC_F16, SRC_S8 } source;
+
+/* One kv head of one block. */
+typedef struct block {
+    const uint8_t *k, *v;
+    const uint16_t *k_scales, *v_scales; /* q8_0 */
+} block;
+
+/* Work of one pass over at most 64 rows. Rows ascend in position, so that the rows that see a block
+ * are a contiguous range, and first[], end[] (the tokens a row sees) never fall. */
+typedef struct pass {
+    const llm_attn *a;
+    int32_t row0, n_rows;
+    llm_attn_state s; /* of row row0 */
+    float q[Q_FLOATS];  /* [chunk][n_rows][K_CHUNK] */
+    float p[LLM_ATTN_ROWS * TOKENS]; /* scores, then weights, of a block */
+    float wide[TOKENS * V_CHUNK];    /* K [dim][32] or V [32][V_CHUNK] as f32 */
+    float v_scale[TOKENS * (V_CHUNK / 32)]; /* [32][chunk dims / 32] */
+    float m_new[LLM_ATTN_ROWS], grow[LLM_ATTN_ROWS], sum[LLM_ATTN_ROWS];
+    int32_t first[LLM_ATTN_ROWS], end[LLM_ATTN_ROWS];
+} pass;
+
+LLM_INLINE vf load_source(source from, const void *p, int64_t i) {
+    if (from == SRC_F32) return vf_load((const float *)p + i);
+    if (from == SRC_F16) return vf_load_f16((const uint16_t *)p + i);
+    return vf_load_s8((const int8_t *)p + i);
+}
+
+/* Scores of `rows` rows and the tokens [16 * vec0, 16 * (vec0 + vecs)) over n dims:
+ * out += chain, or with scales out = fma(chain, scale, out). */
+LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void *k, bool scaled,
+                           const uint16_t *scales, int n, const float *q, float *out) {
+    vf acc[VF_TILE_ROWS][2];
+    k = (const uint8_t *)k + vec0 * 16 * (from == SRC_F32 ? 4 : from == SRC_F16 ? 2 : 1);
+    out += 16 * vec0;
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++)
+            acc[r][v] = scaled ? vf_zero() : vf_load(out + r * TOKENS + 16 * v);
+    for (int d = 0; d < n; d++) {
+        vf kv[2];
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) kv[v] = load_source(from, k, (int64_t)d * TOKENS + 16 * v);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            vf x = vf_set1(q[r * K_CHUNK + d]);
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; v++) acc[r][v] = vf_fma(kv[v], x, acc[r][v]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) {
+            float *o = out + r * TOKENS + 16 * v;
+            vf_store(o, scaled ? vf_fma(acc[r][v], vf_load_f16(scales + 16 * (vec0 + v)), vf_load(o))
+                               : acc[r][v]);
+        }
+}
+
+/* The tokens [t0, t1) added to the outputs of `rows` rows in dims [dim0, dim0 + 16 * vecs) of the
+ * source: out = out * grow, then the chain. step: elements between tokens. scale: per token,
+ * scale_step apart, NULL for none. */
+LLM_INLINE void output_tile(int rows, int vecs, source from, const void *v, int64_t step,
+                            const float *scale, int scale_step, int dim0, int t0, int t1,
+                            const float *p, const float *grow, float *out, int64_t out_step) {
+    vf acc[VF_TILE_ROWS][4];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int i = 0; i < vecs; i++)
+            acc[r][i] = vf_mul(vf_load(out + r * out_step + 16 * i), vf_set1(grow[r]));
+    for (int t = t0; t < t1; t++) {
+        vf vv[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < vecs; i++) {
+            vv[i] = load_source(from, v, t * step + dim0 + 16 * i);
+            if (from == SRC_S8) /* exact: 8 bits times 11 bits */
+                vv[i] = vf_mul(vv[i], vf_set1(scale[t * scale_step + (dim0 + 16 * i) / 32]));
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            vf x = vf_set1(p[r * TOKENS + t]);
+#pragma GCC unroll 4
+            for (int i = 0; i < vecs; i++) acc[r][i] = vf_fma(vv[i], x, acc[r][i]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int i = 0; i < vecs; i++) vf_store(out + r * out_step + 16 * i, acc[r][i]);
+}
+
+/* The row counts that exist as tiles; a count between two is split. */
+static int tile_rows(int n) {
+#if VF_TILE_ROWS >= 12
+    static const int8_t first[12] = {0, 1, 2, 3, 4, 5, 6, 4, 8, 5, 5, 6};
+    return n >= 12 ? 12 : first[n];
+#elif VF_TILE_ROWS >= 6
+    static const int8_t first[12] = {0, 1, 2, 3, 4, 5, 6, 4, 4, 5, 5, 6};
+    return n >= 12 ? 6 : first[n];
+#else
+    return n >= 4 ? 4 : 1;
+#endif
+}
+
+#if VF_TILE_ROWS >= 12
+#define FOR_TILE_SIZES(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(8) CASE(12)
+#elif VF_TILE_ROWS >= 6
+#define FOR_TILE_SIZES(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#else
+#define FOR_TILE_SIZES(CASE) CASE(1) CASE(4)
+#endif
+
+LLM_INLINE void scores_from(source from, bool scaled, int rows, const void *k,
+                            const uint16_t *scales, int n, const float *q, float *out) {
+    switch (rows) {
+#define CASE(R)                                                                                    \
+    case R:                                                                                        \
+        if (VF_TILE_VECS(R) >= 2) {                                                                \
+            score_tile(R, 2, 0, from, k, scaled, scales, n, q, out);                                     \
+        } else {                                                                                   \
+            score_tile(R, 1, 0, from, k, scaled, scales, n, q, out);                                     \
+            score_tile(R, 1, 1, from, k, scaled, scales, n, q, out);                                     \
+        }                                                                                          \
+        break;
+        FOR_TILE_SIZES(CASE)
+#undef CASE
+    }
+}
+
+LLM_INLINE void outputs_from(source from, int rows, const void *v, int64_t step, const float *scale,
+                             int scale_step, int n_dims, int t0, int t1, const float *p,
+                             const float *grow, float *out, int64_t out_step) {
+    switch (rows) {
+#define TILE(R, V)                                                                                 \
+    for (; d + 16 * (V) <= n_dims; d += 16 * (V))                                                  \
+        output_tile(R, V, from, v, step, scale, scale_step, d, t0, t1, p, grow, out + d, out_step);
+#define CASE(R)                                                                                    \
+    case R: {                                                                                      \
+        int d = 0;                                                                                 \
+        if (VF_TILE_VECS(R) >= 4) {                                                                \
+            TILE(R, 4)                                                                             \
+        }                                                                                          \
+        if (VF_TILE_VECS(R) >= 2) {                                                                \
+            TILE(R, 2)                                                                             \
+        }                                                                                          \
+        TILE(R, 1)                                                                                 \
+        break;                                                                                     \
+    }
+        FOR_TILE_SIZES(CASE)
+#undef CASE
+#undef TILE
+    }
+}
+
+static void scores_f32(int rows, const float *k, int n, const float *q, float *out) {
+    scores_from(SRC_F32, false, rows, k, NULL, n, q, out);
+}
+static void scores_f32_scaled(int rows, const float *k, const uint16_t *scales, int n,
+                              const float *q, float *out) {
+    scores_from(SRC_F32, true, rows, k, scales, n, q, out);
+}
+static void scores_f16(int rows, const uint8_t *k, int n, const float *q, float *out) {
+    scores_from(SRC_F16, false, rows, k, NULL, n, q, out);
+}
+static void scores_s8(int rows, const uint8_t *k, const uint16_t *scales, int n, const float *q,
+                      float *out) {
+    scores_from(SRC_S8, true, rows, k, scales, n, q, out);
+}
+
+/* V of a chunk of dims: what the outputs are computed from. */
+typedef struct values {
+    source from;
+    const void *data;
+    int64_t step; /* elements between tokens */
+    const float *scale;
+    int32_t n_dims;
+} values;
+
+static void outputs_f32(int rows, const values *v, int t0, int t1, const float *p,
+                        const float *grow, float *out, int64_t out_step) {
+    outputs_from(SRC_F32, rows, v->data, v->step, NULL, 0, v->n_dims, t0, t1, p, grow, out,
+                 out_step);
+}
+static void outputs_f16(int rows, const values *v, int t0, int t1, const float *p,
+                        const float *grow, float *out, int64_t out_step) {
+    outputs_from(SRC_F16, rows, v->data, v->step, NULL, 0, v->n_dims, t0, t1, p, grow, out,
+                 out_step);
+}
+static void outputs_s8(int rows, const values *v, int t0, int t1, const float *p,
+                       const float *grow, float *out, int64_t out_step) {
+    outputs_from(SRC_S8, rows, v->data, v->step, v->scale, v->n_dims / 32, v->n_dims, t0, t1, p,
+                 grow, out, out_step);
+}
+
+static void outputs(int rows, const values *v, int t0, int t1, const float *p, const float *grow,
+                    float *out, int64_t out_step) {
+    if (v->from == SRC_F32)
+        outputs_f32(rows, v, t0, t1, p, grow, out, out_step);
+    else if (v->from == SRC_F16)
+        outputs_f16(rows, v, t0, t1, p, grow, out, out_step);
+    else
+        outputs_s8(rows, v, t0, t1, p, grow, out, out_step);
+}
+
+/* Raw q . k of rows [ra, rb) with the 32 tokens of a block, into s->p. Lanes of tokens that a row
+ * does not see may hold anything. */
+static void block_scores(pass *s, const block *b, int ra, int rb) {
+    const llm_attn *a = s->a;
+    const bool direct = rb - ra <= DIRECT_ROWS, q8 = a->kv_type == LLM_KV_Q8_0;
+    memset(s->p + ra * TOKENS, 0, sizeof(float) * TOKENS * (size_t)(rb - ra));
+    for (int d0 = 0; d0 < a->head_dim; d0 += K_CHUNK) {
+        const int n = a->head_dim - d0 < K_CHUNK ? a->head_dim - d0 : K_CHUNK;
+        const uint8_t *k = b->k + (int64_t)d0 * TOKENS * (q8 ? 1 : 2);
+        if (!direct)
+            for (int i = 0; i < n * TOKENS; i += 16)
+                vf_store(s->wide + i, load_source(q8 ? SRC_S8 : SRC_F16, k, i));
+        for (int r = ra, rows; r < rb; r += rows) {
+            rows = tile_rows(rb - r);
+            const float *q = s->q + (int64_t)d0 * s->n_rows + r * K_CHUNK;
+            float *out = s->p + r * TOKENS;
+            if (!q8 && direct) {
+                scores_f16(rows, k, n, q, out);
+            } else if (!q8) {
+                scores_f32(rows, s->wide, n, q, out);
+            } else {
+                const uint16_t *scales = b->k_scales + d0;
+                for (int g = 0; g < n; g += 32) {
+                    if (direct)
+                        scores_s8(rows, k + g * TOKENS, scales + g, 32, q + g, out);
+                    else
+                        scores_f32_scaled(rows, s->wide + g * TOKENS, scales + g, 32, q + g, out);
+                }
+            }
+        }
+    }
+}
+
+/* Bit t is set when the row sees token t of the block. */
+static uint32_t seen_tokens(const pass *s, int row) {
+    uint32_t below_end = s->end[row] == TOKENS ? UINT32_MAX : (1u << s->end[row]) - 1;
+    return below_end & (UINT32_MAX << s->first[row]);
+}
+
+LLM_INLINE vf final_score(vf raw, const llm_attn *a) {
+    vf x = vf_mul(raw, vf_set1(a->scale));
+    if (a->softcap != 0)
+        x = vf_mul(vf_tanh(vf_mul(x, vf_set1(1.0f / a->softcap))), vf_set1(a->softcap));
+    return x;
+}
+
+/* Raw scores to weights; updates m and l and leaves the factor of o in s->grow. */
+static void block_weights(pass *s, int ra, int rb) {
+    const vf nothing = vf_set1(-INFINITY);
+    for (int r = ra; r < rb; r++) {
+        float *p = s->p + r * TOKENS;
+        uint32_t seen = seen_tokens(s, r);
+        vf x0 = final_score(vf_load(p), s->a), x1 = final_score(vf_load(p + 16), s->a);
+        if (seen != UINT32_MAX) {
+            x0 = vf_select(vm_from_bits(seen & 0xffff), x0, nothing);
+            x1 = vf_select(vm_from_bits(seen >> 16), x1, nothing);
+        }
+        vf_store(p, x0);
+        vf_store(p + 16, x1);
+        s->m_new[r] = vf_reduce_max(vf_max(x0, x1));
+    }
+    for (int r = ra; r < rb; r += 16) {
+        const int n = rb - r < 16 ? rb - r : 16;
+        vf m = vf_load_n(s->s.m + r, n);
+        vf m_new = vf_max(vf_load_n(s->m_new + r, n), m);
+        vf grow = vf_select(vf_lt(m, m_new), vf_exp(vf_sub(m, m_new)), vf_set1(1.0f));
+        vf_store_n(s->m_new + r, m_new, n);
+        vf_store_n(s->s.m + r, m_new, n);
+        vf_store_n(s->grow + r, grow, n);
+        vf_store_n(s->s.l + r, vf_mul(vf_load_n(s->s.l + r, n), grow), n);
+    }
+    for (int r = ra; r < rb; r++) {
+        float *p = s->p + r * TOKENS;
+        uint32_t seen = seen_tokens(s, r);
+        vf m = vf_set1(s->m_new[r]);
+        vf p0 = vf_exp(vf_sub(vf_load(p), m)), p1 = vf_exp(vf_sub(vf_load(p + 16), m));
+        if (seen != UINT32_MAX) {
+            p0 = vf_select(vm_from_bits(seen & 0xffff), p0, vf_zero());
+            p1 = vf_select(vm_from_bits(seen >> 16), p1, vf_zero());
+        }
+        vf_store(p, p0);
+        vf_store(p + 16, p1);
+        s->s.l[r] = s->s.l[r] + vf_reduce_add(vf_add(p0, p1));
+    }
+}
+
+/* V of dims [d0, d0 + n) and tokens [t0, t1): in place, or as f32 in s->wide. */
+static values block_values(pass *s, const block *b, bool direct, int d0, int n, int t0, int t1) {
+    const int dim = s->a->head_dim;
+    if (s->a->kv_type != LLM_KV_Q8_0) {
+        const uint16_t *v = (const uint16_t *)(const void *)b->v + d0;
+        if (direct) return (values){SRC_F16, v, dim, NULL, n};
+        for (int t = t0; t < t1; t++)
+            for (int i = 0; i < n; i += 16)
+                vf_store(s->wide + t * n + i, vf_load_f16(v + t * dim + i));
+        return (values){SRC_F32, s->wide, n, NULL, n};
+    }
+    const int8_t *v = (const int8_t *)b->v + d0;
+    const int groups = n / 32;
+    if (n == dim) {
+        for (int i = 0; i < TOKENS * groups; i += 16)
+            vf_store(s->v_scale + i, vf_load_f16(b->v_scales + i));
+    } else {
+        for (int t = t0; t < t1; t++)
+            for (int g = 0; g < groups; g++)
+                s->v_scale[t * groups + g] =
+                    vf_f16_to_f32_1(b->v_scales[t * (dim / 32) + d0 / 32 + g]);
+    }
+    if (direct) return (values){SRC_S8, v, dim, s->v_scale, n};
+    for (int t = t0; t < t1; t++)
+        for (int i = 0; i < n; i += 16) {
+            vf scale = vf_set1(s->v_scale[t * groups + i / 32]);
+            vf_store(s->wide + t * n + i, vf_mul(vf_load_s8(v + t * dim + i), scale));
+        }
+    return (values){SRC_F32, s->wide, n, NULL, n};
+}
+
+/* o of rows [r, r + rows) over one chunk of dims. The tokens that all of them see run as one tile;
+ * the ones before and after only for the rows that see them: what a row does not see may be NaN. */
+static void tile_outputs(pass *s, const values *v, int r, int rows, float *o) {
+    const int64_t dim = s->a->head_dim;
+    const float *p = s->p + r * TOKENS;
+    const int32_t *first = s->first + r, *end = s->end + r;
+    const int t0 = first[rows - 1], t1 = end[0] > t0 ? end[0] : t0;
+    float grow[VF_TILE_ROWS];
+    for (int i = 0; i < rows; i++) {
+        grow[i] = s->grow[r + i];
+        const int before = t0 < end[i] ? t0 : end[i];
+        if (first[i] == before) continue;
+        outputs(1, v, first[i], before, p + i * TOKENS, grow + i, o + i * dim, dim);
+        grow[i] = 1.0f;
+    }
+    outputs(rows, v, t0, t1, p, grow, o, dim);
+    const float one = 1.0f;
+    for (int i = 0; i < rows; i++)
+        if (end[i] > t1) outputs(1, v, t1, end[i], p + i * TOKENS, &one, o + i * dim, dim);
+}
+
+static void block_outputs(pass *s, const block *b, int ra, int rb) {
+    const int dim = s->a->head_dim;
+    const bool direct = rb - ra <= DIRECT_ROWS;
+    for (int d0 = 0; d0 < dim; d0 += V_CHUNK) {
+        const int n = dim - d0 < V_CHUNK ? dim - d0 : V_CHUNK;
+        values v = block_values(s, b, direct, d0, n, s->first[ra], s->end[rb - 1]);
+        for (int r = ra, rows; r < rb; r += rows) {
+            rows = tile_rows(rb - r);
+            tile_outputs(s, &v, r, rows, s->s.o + (int64_t)r * dim + d0);
+        }
+    }
+}
+
+/* Sets first, end of every row for an absolute block; the rows that see some of it are [*ra, *rb). */
+static void visible_rows(pass *s, int32_t number, int *ra, int *rb) {
+    const llm_attn *a = s->a;
+    const int64_t start = (int64_t)number * TOKENS;
+    *ra = *rb = 0;
+    for (int r = 0; r < s->n_rows; r++) {
+        const int64_t pos = (int64_t)a->first_pos + (s->row0 + r) / a->n_group;
+        int64_t end = pos + 1 - start, first = a->window ? end - a->window : 0;
+        end = end < 0 ? 0 : end > TOKENS ? TOKENS : end;
+        first = first < 0 ? 0 : first > end ? end : first;
+        s->first[r] = (int32_t)first;
+        s->end[r] = (int32_t)end;
+        if (first == end) continue;
+        if (*ra == *rb) *ra = r;
+        *rb = r + 1;
+    }
+}
+
+static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
+    const llm_attn *a = s->a;
+    const int64_t dim = a->head_dim;
+    for (int r = 0; r < s->n_rows; r++) {
+        s->s.m[r] = -INFINITY;
+        s->s.l[r] = 0;
+        memset(s->s.o + r * dim, 0, sizeof(float) * (size_t)dim);
+        for (int64_t d0 = 0; d0 < dim; d0 += K_CHUNK) {
+            const int64_t n = dim - d0 < K_CHUNK ? dim - d0 : K_CHUNK;
+            memcpy(s->q + d0 * s->n_rows + r * K_CHUNK, a->q[s->row0 + r] + d0,
+                   sizeof(float) * (size_t)n);
+        }
+    }
+    for (int32_t i = block_begin; i < block_end; i++) {
+        if (a->table[i] < 0) continue;
+        int ra, rb;
+        visible_rows(s, i, &ra, &rb);
+        if (ra == rb) continue;
+        const uint8_t *base = a->pool + (uint64_t)a->table[i] * a->block_bytes;
+        block b = {.k = base + a->k_offset, .v = base + a->v_offset};
+        b.k_scales = (const uint16_t *)(const void *)(b.k + dim * TOKENS);
+        b.v_scales = (const uint16_t *)(const void *)(b.v + dim * TOKENS);
+        block_scores(s, &b, ra, rb);
+        block_weights(s, ra, rb);
+        block_outputs(s, &b, ra, rb);
+    }
+}
+
+void LLM_FN(attention)(const llm_attn *a, int32_t block_begin, int32_t block_end,
+                       llm_attn_state out) {
+    pass s;
+    const int32_t chunks = (a->head_dim + K_CHUNK - 1) / K_CHUNK;
+    const int32_t per_pass = Q_FLOATS / (chunks * K_CHUNK);
+    s.a = a;
+    for (int32_t r = 0; r < a->n_rows; r += per_pass) {
+        s.row0 = r;
+        s.n_rows = a->n_rows - r < per_pass ? a->n_rows - r : per_pass;
+        s.s = (llm_attn_state){out.o + (int64_t)r * a->head_dim, out.m + r, out.l + r};
+        attend_pass(&s, block_begin, block_end);
+    }
+}
+
+void LLM_FN(attention_merge)(int32_t n_rows, int32_t head_dim, llm_attn_state into,
+                             llm_attn_state part) {
+    for (int32_t r = 0; r < n_rows; r++) {
+        float *o = into.o + (int64_t)r * head_dim;
+        const float *po = part.o + (int64_t)r * head_dim;
+        const float m = into.m[r], pm = part.m[r];
+        if (pm == -INFINITY) continue; /* saw nothing */
+        if (m == -INFINITY) {
+            memcpy(o, po, sizeof(float) * (size_t)head_dim);
+            into.m[r] = pm;
+            into.l[r] = part.l[r];
+            continue;
+        }
+        const float m_new = pm > m ? pm : m;
+        vf c = vf_exp(vf_set1(m - m_new)), pc = vf_exp(vf_set1(pm - m_new));
+        for (int32_t d = 0; d < head_dim; d += 16)
+            vf_store(o + d, vf_fma(vf_load(po + d), pc, vf_mul(vf_load(o + d), c)));
+        float l[16];
+        vf_store(l, vf_fma(vf_set1(part.l[r]), pc, vf_mul(vf_set1(into.l[r]), c)));
+        into.m[r] = m_new;
+        into.l[r] = l[0];
+    }
+}
+
+void LLM_FN(attention_finish)(int32_t n_rows, int32_t head_dim, llm_attn_state s, float **out) {
+    for (int32_t r = 0; r < n_rows; r++) {
+        const float *o = s.o + (int64_t)r * head_dim;
+        vf inverse = vf_set1(s.l[r] == 0 ? 0.0f : 1.0f / s.l[r]);
+        for (int32_t d = 0; d < head_dim; d += 16)
+            vf_store(out[r] + d, vf_mul(vf_load(o + d), inverse));
+    }
+}
+
+/* 32 values to s8 with one f16 scale, as in docs/ARITHMETIC.md. */
+static uint16_t quantize_32(const float *x, int8_t *q) {
+    vi most = vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(x)), vf_load(x + 16));
+    float amax;
+    int32_t bits = vi_reduce_max(most);
+    memcpy(&amax, &bits, 4);
+    if (amax == 0 || bits >= 0x7f800000) {
+        memset(q, 0, 32);
+        return amax == 0 ? 0 : 0x7e00; /* inf or NaN shows as NaN */
+    }
+    vf inverse = vf_set1(127.0f / amax);
+    vi_store_s8(q, vf_rint(vf_mul(vf_load(x), inverse)));
+    vi_store_s8(q + 16, vf_rint(vf_mul(vf_load(x + 16), inverse)));
+    return vf_f32_to_f16_1(amax / 127.0f);
+}
+
+void LLM_FN(kv_write)(uint8_t *k_block, uint8_t *v_block, int32_t kv_type, int32_t head_dim,
+                      int32_t slot, const float *k, const float *v) {
+    if (kv_type == LLM_KV_Q8_0) {
+        uint16_t *k_scales = (uint16_t *)(void *)(k_block + (int64_t)head_dim * TOKENS);
+        uint16_t *v_scales = (uint16_t *)(void *)(v_block + (int64_t)head_dim * TOKENS);
+        for (int32_t d = 0; d < head_dim; d += 32) {
+            int8_t q[32];
+            k_scales[d + slot] = quantize_32(k + d, q);
+            for (int i = 0; i < 32; i++) k_block[(d + i) * TOKENS + slot] = (uint8_t)q[i];
+            v_scales[(slot * head_dim + d) / 32] =
+                quantize_32(v + d, (int8_t *)v_block + (int64_t)slot * head_dim + d);
+        }
+        return;
+    }
+    uint16_t *k16 = (uint16_t *)(void *)k_block, *v16 = (uint16_t *)(void *)v_block;
+    for (int32_t d = 0; d < head_dim; d += 16) {
+        uint16_t h[16];
+        vf_store_f16(h, vf_load(k + d));
+        for (int i = 0; i < 16; i++) k16[(d + i) * TOKENS + slot] = h[i];
+        vf_store_f16(v16 + (int64_t)slot * head_dim + d, vf_load(v + d));
+    }
+}
