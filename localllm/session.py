@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
 
 if TYPE_CHECKING:
+    from localllm.engine.machine import MachineFacts, Roofs
     from localllm.engine.runner import Model, Runner, SequenceState
     from localllm.text.tokenizer import Tokenizer
 
@@ -237,3 +238,17 @@ def describe(metadata: Mapping[str, Any], quantization: str) -> str:
     """One line on a model: its name as the file gives it, and its quantization."""
     name = metadata.get("general.name") or metadata.get("general.basename") or "unnamed model"
     return f"{name} {quantization}".strip()
+
+
+def machine_facts() -> MachineFacts:
+    """Instruction sets, threads and memory of the machine that answers."""
+    from localllm.engine.machine import facts
+
+    return facts()
+
+
+def machine_roofs() -> Roofs:
+    """The measured roofs of the machine that answers: about a second."""
+    from localllm.engine.machine import measure_roofs
+
+    return measure_roofs()

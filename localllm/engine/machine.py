@@ -1,0 +1,73 @@
+"""What this machine offers to the engine: instruction sets, threads, memory and measured roofs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localllm import native
+
+#: Larger than the caches of any desktop; read in a few hundredths of a second.
+ROOF_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The machine as this process may use it."""
+
+    isa: str  # the best instruction set, which runs unless another one is forced
+    isas: tuple[str, ...]  # all that this build has and this CPU runs, best last
+    features: str  # what cpuid or hwcap said
+    n_cpus: int  # allowed by affinity
+    cpu_quota: float  # CPUs that the cgroup allows, 0 without a limit
+    n_threads: int  # the default
+    memory_bytes: int  # physical, or the cgroup's limit if that is less
+    free_bytes: int
+    arithmetic_version: int  # logits may differ in a bit between versions, never inside one
+    block_tokens: int  # tokens in a block of the KV cache
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The most that any kernel can reach here."""
+
+    n_threads: int
+    n_bytes: int  # that the bandwidth was measured on
+    read_gb_per_s: float
+    int8_gop_per_s: float  # a multiply and an add are two operations
+
+
+def facts() -> MachineFacts:
+    """Asks the system; takes well under a millisecond."""
+    lib = native.lib
+    probe = native.ffi.new("llm_machine *")
+    lib.llm_machine_probe(probe)
+    return MachineFacts(
+        isa=native.text(probe.isa),
+        isas=tuple(native.text(lib.llm_isa_name(i)) for i in range(lib.llm_n_isas())),
+        features=native.text(lib.llm_isa_features()),
+        n_cpus=probe.n_cpus,
+        cpu_quota=probe.cpu_quota,
+        n_threads=probe.n_threads,
+        memory_bytes=probe.memory_bytes,
+        free_bytes=probe.free_bytes,
+        arithmetic_version=lib.LLM_ARITHMETIC_VERSION,
+        block_tokens=lib.LLM_BLOCK_TOKENS,
+    )
+
+
+def measure_roofs(n_threads: int = 0, n_bytes: int = ROOF_BYTES) -> Roofs:
+    """Measures the memory bandwidth and the integer speed: about a second. n_threads 0: the
+    default. Raises `OutOfMemoryError` if n_bytes cannot be had."""
+    lib = native.lib
+    threads = native.create(
+        "llm_threads *", lib.llm_threads_create, lib.llm_threads_destroy, n_threads
+    )
+    try:
+        bandwidth = native.ffi.new("double *")
+        native.call(lib.llm_roof_bandwidth, threads, n_bytes, bandwidth)
+        operations = native.ffi.new("double *")
+        native.call(lib.llm_roof_int8, threads, native.ffi.NULL, operations)
+        count = lib.llm_threads_count(threads)
+        return Roofs(count, n_bytes, bandwidth[0], operations[0])
+    finally:
+        native.ffi.release(threads)
