@@ -23,7 +23,7 @@ def main() -> int:
     stages = Stages()
     stages.run("ruff", ["ruff", "check", "--quiet", "."])
     stages.run("ruff format", ["ruff", "format", "--check", "--quiet", "."])
-    stages.run("mypy", ["mypy", "--strict", "localllm", "scripts"])
+    stages.run("mypy", ["mypy", "--strict", "localllm", "scripts", "packaging"])
     stages.run("clang-format", ["clang-format", "--dry-run", "-Werror", *native_sources()])
     stages.run("sizes and names", [PYTHON, "scripts/check_sizes.py"])
     stages.run("import directions", [PYTHON, "scripts/check_imports.py"])
