@@ -42,17 +42,19 @@ llm_status llm_kv_pool_create(const llm_model *m, int32_t kv_type, const int32_t
         struct llm_kv_group *g = &p->group[i];
         g->layout = layout_of(m, kv_type, i);
         g->n_blocks = n_blocks[i];
+        llm_status s = LLM_OK;
         if (n_blocks[i] < 1) {
-            llm_kv_pool_free(p);
-            return llm_fail(err, LLM_E_ARGUMENT, "kv pool group %d: %d blocks, at least 1 is needed",
-                            i, n_blocks[i]);
-        }
-        if (!llm_mul_u64(g->layout.block_bytes, (uint64_t)n_blocks[i], &g->reserved_bytes)
-            || !(g->base = llm_os_alloc(g->reserved_bytes))) {
+            s = llm_fail(err, LLM_E_ARGUMENT, "kv pool group %d: %d blocks, at least 1 is needed", i,
+                         n_blocks[i]);
+        } else if (!llm_mul_u64(g->layout.block_bytes, (uint64_t)n_blocks[i], &g->reserved_bytes)
+                   || !(g->base = llm_os_alloc(g->reserved_bytes))) {
             g->reserved_bytes = 0;
+            s = llm_fail(err, LLM_E_MEMORY, "kv pool group %d: cannot reserve %d blocks of %llu bytes",
+                         i, n_blocks[i], (unsigned long long)g->layout.block_bytes);
+        }
+        if (s != LLM_OK) {
             llm_kv_pool_free(p);
-            return llm_fail(err, LLM_E_MEMORY, "kv pool group %d: cannot reserve %d blocks of %llu "
-                            "bytes", i, n_blocks[i], (unsigned long long)g->layout.block_bytes);
+            return s;
         }
     }
     *out = p;

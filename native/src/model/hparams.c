@@ -81,7 +81,7 @@ static llm_status read_int(const reader *r, const char *suffix, int64_t low, int
         *out = (int32_t)fallback;
         return LLM_OK;
     }
-    double x;
+    double x = 0.0;
     llm_status s = read_number(r, key, &v, true, &x);
     if (s != LLM_OK) return s;
     if (x < (double)low || x > (double)high) {
@@ -98,7 +98,7 @@ static llm_status read_float(const reader *r, const char *suffix, double low, do
     char key[256];
     llm_gguf_value v;
     if (!find_key(r, suffix, key, sizeof key, &v)) return LLM_OK;
-    double x;
+    double x = 0.0;
     llm_status s = read_number(r, key, &v, false, &x);
     if (s != LLM_OK) return s;
     if (!(x >= low && x <= high)) {
