@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _TAIL_LINES = 80
+_PROGRESS = re.compile(r"\[\d+/\d+\] (Building|Linking|Re-checking)|-- ")
 
 
 class Stages:
@@ -36,7 +38,8 @@ class Stages:
                 check=False,
             )
             if done.returncode:
-                print("\n".join(done.stdout.splitlines()[-_TAIL_LINES:]))
+                lines = [s for s in done.stdout.splitlines() if not _PROGRESS.match(s)]
+                print("\n".join(lines[-_TAIL_LINES:]))
                 self._report(name, f"FAILED (status {done.returncode}): {shlex.join(command)}")
                 self.failed.append(name)
                 return False
