@@ -20,7 +20,6 @@ from localllm.cli import output
 from localllm.errors import FileError, LocalLLMError
 
 EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 DEBUG_VARIABLE = "LOCALLLM_DEBUG"
 
 
@@ -105,9 +104,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         output.say("")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except output.ReaderGone as e:
         _abandon_stdout()
-        return EXIT_BROKEN_PIPE
+        return e.exit_code
     except click.ClickException as e:
         error: LocalLLMError = _usage_error(e)
     except LocalLLMError as e:

@@ -31,6 +31,12 @@ _CLEAR_LINE = "\r\x1b[K"
 _REDRAW_S = 0.1
 
 
+class ReaderGone(LocalLLMError):
+    """The other end of the pipe behind stdout was closed, as by `head`."""
+
+    exit_code = 141
+
+
 def escape(text: str) -> str:
     """Text of several lines, safe for a terminal."""
     return _UNSAFE_TEXT.sub(_visible, text)
@@ -65,12 +71,13 @@ def say(line: str) -> None:
 
 
 def emit(text: str) -> None:
-    """Writes to stdout at once. `BrokenPipeError` passes through: the front ends quietly."""
+    """Writes to stdout at once. Raises `ReaderGone`, on which the front ends quietly, or
+    `FileError`."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError as e:
+        raise ReaderGone("nobody reads the output") from e
     except OSError as e:
         raise FileError(f"cannot write the output: {e.strerror or e}") from e
 

@@ -1,0 +1,270 @@
+"""The front of the command line: help, start-up cost, errors, exit codes, streams."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN_CLI = ROOT / "tests" / "stand_ins" / "run_cli.py"
+
+
+def cli(
+    *args: str | bytes, home: Path, stdin: bytes = b"", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command line with the fake session and its own home."""
+    environment = {
+        **{k: v for k, v in os.environ.items() if k not in ("LOCALLLM_ISA", "PYTHONPATH")},
+        "LOCALLLM_HOME": str(home),
+        "TEST_FAKE_SESSION": "1",
+        "PYTHONPATH": str(ROOT),
+        **(env or {}),
+    }
+    done = subprocess.run(
+        [sys.executable, str(RUN_CLI), *args],
+        input=stdin,
+        capture_output=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def is_error(text: str, *parts: str, hint: str | None = None) -> bool:
+    """Whether stderr ends with one well-formed error that holds all parts."""
+    start = text.rfind("\nerror: ") + 1 if not text.startswith("error: ") else 0
+    message, _, rest = text[start:].partition("\n")
+    assert message.startswith("error: "), text
+    assert "Traceback" not in text, text
+    assert all(part in text[start:] for part in parts), (parts, text)
+    if hint is not None:
+        assert rest.startswith("\nhint: ") and hint in rest, text
+    return True
+
+
+@pytest.mark.parametrize("args", [("--help",), ("-h",), ()])
+def test_help_names_every_command(tmp_path: Path, args: tuple[str, ...]) -> None:
+    from localllm.cli.main import COMMANDS
+
+    done = cli(*args, home=tmp_path)
+    assert done.returncode == 0
+    for name, row in COMMANDS.items():
+        assert f"  {name} " in done.stdout
+        assert row.help in done.stdout
+
+
+def test_every_command_has_its_own_help(tmp_path: Path) -> None:
+    from localllm.cli.main import COMMANDS
+
+    for name in COMMANDS:
+        done = cli(name, "--help", home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"Usage: localllm {name} ")
+
+
+def test_table_rows_name_real_commands() -> None:
+    import click
+
+    from localllm.cli.main import COMMANDS, cli
+
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None and command.name == name
+
+
+def test_version(tmp_path: Path) -> None:
+    from localllm import __version__
+
+    assert cli("--version", home=tmp_path).stdout == f"localllm {__version__}\n"
+
+
+def test_help_imports_almost_nothing() -> None:
+    code = (
+        "import sys; from localllm.cli.main import main; before = main(['--help']); "
+        "print(len(sys.modules), *sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    count, *names = done.stdout.splitlines()[-1].split()
+    ours = {name for name in names if name.startswith("localllm")}
+    assert ours == {
+        "localllm",
+        "localllm.cli",
+        "localllm.cli.main",
+        "localllm.cli.output",
+        "localllm.errors",
+    }
+    heavy = {
+        "numpy",
+        "cffi",
+        "_cffi_backend",
+        "jinja2",
+        "tokenizers",
+        "psutil",
+        "importlib.metadata",
+    }
+    assert not heavy & set(names)
+    bare = subprocess.run(
+        [sys.executable, "-c", "import click, sys; print(len(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(count) <= int(bare.stdout) + 45
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not add up the times of children")
+def test_help_is_quick(tmp_path: Path) -> None:
+    seconds = []  # of CPU, so that a busy machine does not fail it
+    for _ in range(5):
+        before = os.times()
+        assert cli("--help", home=tmp_path, env={"TEST_FAKE_SESSION": ""}).returncode == 0
+        after = os.times()
+        seconds.append(
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
+    assert min(seconds) <= 0.15, seconds
+
+
+def test_unknown_command_suggests(tmp_path: Path) -> None:
+    done = cli("pul", "x", home=tmp_path)
+    assert done.returncode == 2
+    assert is_error(done.stderr, "no command 'pul'", hint="Did you mean pull?")
+    done = cli("zzzzzz", home=tmp_path)
+    assert is_error(done.stderr, "zzzzzz", hint="localllm --help")
+
+
+def test_unknown_option_suggests(tmp_path: Path) -> None:
+    done = cli("run", "--temprature", "1", "x", home=tmp_path)
+    assert done.returncode == 2
+    assert is_error(done.stderr, "--temprature", hint="--temperature")
+
+
+def test_missing_argument(tmp_path: Path) -> None:
+    done = cli("show", home=tmp_path)
+    assert done.returncode == 2
+    assert is_error(done.stderr, "NAME|PATH", hint="localllm show --help")
+
+
+def test_unknown_command_is_shown_escaped(tmp_path: Path) -> None:
+    done = cli("\x1b]0;owned\x07", home=tmp_path)
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr and "\\x1b]0;owned" in done.stderr
+
+
+def test_internal_error_has_no_traceback_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"x")
+    model = str(tmp_path / "m.gguf")
+    done = cli("run", model, "crash", home=tmp_path)
+    assert done.returncode == 1
+    assert is_error(
+        done.stderr, "internal error: RuntimeError: a fault of ours", hint="LOCALLLM_DEBUG"
+    )
+    done = cli("run", model, "crash", home=tmp_path, env={"LOCALLLM_DEBUG": "1"})
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [("--help",), ("list", "--json"), ("doctor",)])
+def test_full_disk_behind_stdout(tmp_path: Path, args: tuple[str, ...]) -> None:
+    env = {**os.environ, "LOCALLLM_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, str(RUN_CLI), *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**env, "TEST_FAKE_SESSION": "1"},
+            check=False,
+        )
+    assert done.returncode == 1
+    assert is_error(done.stderr, "No space left on device")
+    assert done.stderr.count("error") == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell closes descriptors")
+def test_closed_streams(tmp_path: Path) -> None:
+    base = (
+        f'LOCALLLM_HOME="{tmp_path}" PYTHONPATH="{ROOT}" "{sys.executable}" "{RUN_CLI}" list --json'
+    )
+    done = subprocess.run(["sh", "-c", f"{base} >&-"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and is_error(done.stderr, "stdout is closed")
+    done = subprocess.run(["sh", "-c", f"{base} 2>&-"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+    done = subprocess.run(["sh", "-c", f"{base} <&-"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of a shell")
+def test_broken_pipe_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"x")
+    line = (
+        f'LOCALLLM_HOME="{tmp_path}" PYTHONPATH="{ROOT}" TEST_FAKE_SESSION=1 '
+        f'"{sys.executable}" "{RUN_CLI}" run "{tmp_path}/m.gguf" "count 3000" < /dev/null'
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        ["bash", "-c", f'{line} | head -c 5; echo " ${{PIPESTATUS[0]}}"'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "0 1 2 141\n"
+    assert done.stderr == ""
+    assert time.monotonic() - began < 5  # 3000 numbers take 6 s
+
+
+def test_ascii_terminal(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"x")
+    env = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = cli("run", str(tmp_path / "m.gguf"), "say caf\\xe9", home=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (0, "caf\\xe9\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script(tmp_path: Path, shell: str) -> None:
+    code = (
+        "import sys; sys.argv[0] = 'localllm'; from localllm.cli.main import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "_LOCALLLM_COMPLETE": f"{shell}_source", "LOCALLLM_HOME": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "localllm" in done.stdout and "_LOCALLLM_COMPLETE" in done.stdout
+
+
+def test_completion_of_model_names(tmp_path: Path) -> None:
+    code = "from localllm.cli.main import main; import sys; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "_LOCALLLM_COMPLETE": "bash_complete",
+            "COMP_WORDS": "localllm run smol",
+            "COMP_CWORD": "2",
+            "LOCALLLM_HOME": str(tmp_path),
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["plain,smollm2:135m"]
