@@ -92,7 +92,7 @@ llm_status llm_gguf_join(llm_gguf *g, llm_error *err) {
         llm_status status = order_parts(g, err);
         if (status != LLM_OK) return status;
     }
-    uint64_t n_tensors = 0, n_name_bytes = 0; /* sums of at most 1000 x 131072 x 127 */
+    uint64_t n_tensors = 0, n_name_bytes = 0; /* sums of at most 1000 x 32768 x 127 */
     for (int32_t p = 0; p < g->n_parts; p++) {
         n_tensors += g->parts[p].n_tensors;
         for (uint32_t i = 0; i < g->parts[p].n_tensors; i++)

@@ -17,10 +17,10 @@
 #include "gguf/name_index.h"
 
 #define LLM_GGUF_MAX_VALUES 65536      /* real files: under 100 */
-#define LLM_GGUF_MAX_TENSORS 131072    /* in all parts; real files: up to about 50,000 */
+#define LLM_GGUF_MAX_TENSORS 32768   /* in all parts; real files: up to a few thousand */
 #define LLM_GGUF_MAX_KEY_BYTES 65535   /* the specification's */
 #define LLM_GGUF_MAX_NAME_BYTES 127    /* the specification says 64; some writers exceed it */
-#define LLM_GGUF_MAX_ELEMENTS 16777216 /* of string and bool arrays, which have to be walked */
+#define LLM_GGUF_MAX_ELEMENTS 4194304  /* of all string and bool arrays: they are walked over */
 #define LLM_GGUF_MAX_ALIGNMENT 1048576
 #define LLM_GGUF_MAX_PARTS 1000
 
@@ -36,6 +36,7 @@ typedef struct llm_gguf_part {
     uint64_t alignment;
     llm_gguf_value *values; /* owned */
     uint32_t n_values;
+    uint64_t n_walked; /* elements of string and bool arrays so far */
     llm_name_index keys;
     llm_tensor_info *tensors; /* owned, in file order; names still lie in the file, without NUL */
     uint8_t *name_bytes;      /* owned: their lengths */
@@ -76,8 +77,6 @@ static inline uint64_t llm_load_u64(const uint8_t *p) {
     return (uint64_t)llm_load_u32(p) | (uint64_t)llm_load_u32(p + 4) << 32;
 }
 
-static inline uint64_t llm_gguf_left(const llm_gguf_part *part) {
-    return part->n_bytes - part->at;
-}
+static inline uint64_t llm_gguf_left(const llm_gguf_part *part) { return part->n_bytes - part->at; }
 
 #endif

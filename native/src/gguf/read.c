@@ -4,13 +4,9 @@
 
 #include "gguf/gguf.h"
 
-int32_t llm_gguf_version(const llm_gguf *g) {
-    return g->parts[0].version;
-}
+int32_t llm_gguf_version(const llm_gguf *g) { return g->parts[0].version; }
 
-int32_t llm_gguf_n_parts(const llm_gguf *g) {
-    return g->n_parts;
-}
+int32_t llm_gguf_n_parts(const llm_gguf *g) { return g->n_parts; }
 
 uint64_t llm_gguf_file_bytes(const llm_gguf *g) {
     uint64_t n = 0; /* mapped files: the sum fits an address space */
@@ -18,9 +14,7 @@ uint64_t llm_gguf_file_bytes(const llm_gguf *g) {
     return n;
 }
 
-int64_t llm_gguf_n_values(const llm_gguf *g) {
-    return g->parts[0].n_values;
-}
+int64_t llm_gguf_n_values(const llm_gguf *g) { return g->parts[0].n_values; }
 
 int64_t llm_gguf_find(const llm_gguf *g, const char *key) {
     return key ? llm_name_index_find(&g->parts[0].keys, key, strlen(key)) : -1;
@@ -62,9 +56,7 @@ llm_status llm_gguf_strings(const llm_gguf *g, int64_t i, int64_t *offsets, char
     return LLM_OK;
 }
 
-int64_t llm_gguf_n_tensors(const llm_gguf *g) {
-    return g->n_tensors;
-}
+int64_t llm_gguf_n_tensors(const llm_gguf *g) { return g->n_tensors; }
 
 int64_t llm_gguf_find_tensor(const llm_gguf *g, const char *name) {
     return name ? llm_name_index_find(&g->by_name, name, strlen(name)) : -1;

@@ -13,6 +13,9 @@ static llm_quoted name_of(const llm_gguf_part *part, uint32_t i) {
     return llm_quote(part->tensors[i].name, part->name_bytes[i]);
 }
 
+/* The tensor that is being read. */
+static llm_quoted name_now(const llm_gguf_part *part) { return name_of(part, part->n_tensors); }
+
 /* Length of the UTF-8 character at p (of at most n bytes), 0 if it is not one.
  * Source: The Unicode Standard, table 3-7. */
 static uint64_t utf8_length(const uint8_t *p, uint64_t n) {
@@ -66,13 +69,12 @@ static llm_status read_name(llm_gguf_part *part, llm_tensor_info *t, llm_error *
 
 static llm_status read_shape(llm_gguf_part *part, llm_tensor_info *t, uint64_t *n_elements,
                              llm_error *err) {
-    llm_quoted name = llm_quote(t->name, part->name_bytes[part->n_tensors]);
     if (llm_gguf_left(part) < 4) return fail_short(part, err);
     uint32_t n_dims = llm_load_u32(part->bytes + part->at);
     if (n_dims > LLM_MAX_DIMS)
         return llm_gguf_fail(part, err, LLM_E_FORMAT,
-                             "tensor %s: %" PRIu32 " dimensions; the limit is %d", name.text,
-                             n_dims, LLM_MAX_DIMS);
+                             "tensor %s: %" PRIu32 " dimensions; the limit is %d",
+                             name_now(part).text, n_dims, LLM_MAX_DIMS);
     part->at += 4;
     if (llm_gguf_left(part) < 8 * (uint64_t)n_dims + 12) return fail_short(part, err);
     t->n_dims = (int32_t)n_dims;
@@ -83,13 +85,13 @@ static llm_status read_shape(llm_gguf_part *part, llm_tensor_info *t, uint64_t *
             return llm_gguf_fail(part, err, LLM_E_FORMAT,
                                  "tensor %s: dimension %" PRIu32 " is %" PRIu64
                                  "; the limit is 1 to %" PRId64,
-                                 name.text, d, dim, INT64_MAX);
+                                 name_now(part).text, d, dim, INT64_MAX);
         t->dims[d] = (int64_t)dim;
         if (!llm_mul_u64(*n_elements, dim, n_elements) || *n_elements > INT64_MAX)
             return llm_gguf_fail(part, err, LLM_E_FORMAT,
                                  "tensor %s: the product of its dimensions passes the limit of "
                                  "%" PRId64 " elements at dimension %" PRIu32 " (%" PRIu64 ")",
-                                 name.text, INT64_MAX, d, dim);
+                                 name_now(part).text, INT64_MAX, d, dim);
     }
     part->at += 8 * (uint64_t)n_dims;
     return LLM_OK;
@@ -102,7 +104,6 @@ static llm_status read_tensor(llm_gguf_part *part, llm_tensor_info *t, uint64_t 
     llm_status status = read_name(part, t, err);
     if (status == LLM_OK) status = read_shape(part, t, &n_elements, err);
     if (status != LLM_OK) return status;
-    llm_quoted name = llm_quote(t->name, part->name_bytes[part->n_tensors]);
     uint32_t type = llm_load_u32(part->bytes + part->at);
     *offset = llm_load_u64(part->bytes + part->at + 4);
     part->at += 12;
@@ -110,19 +111,19 @@ static llm_status read_tensor(llm_gguf_part *part, llm_tensor_info *t, uint64_t 
     if (!format)
         return llm_gguf_fail(part, err, LLM_E_UNSUPPORTED,
                              "tensor %s: element type %" PRIu32 " is not one that this build knows",
-                             name.text, type);
+                             name_now(part).text, type);
     t->type = format->type;
     uint64_t block = (uint64_t)format->block_elements;
     if ((uint64_t)t->dims[0] % block)
         return llm_gguf_fail(part, err, LLM_E_FORMAT,
                              "tensor %s: rows of %" PRId64
                              " elements; %s needs a multiple of %" PRIu64,
-                             name.text, t->dims[0], format->name, block);
+                             name_now(part).text, t->dims[0], format->name, block);
     if (!llm_mul_u64(n_elements / block, (uint64_t)format->block_bytes, &t->n_bytes))
         return llm_gguf_fail(part, err, LLM_E_FORMAT,
                              "tensor %s: %" PRIu64 " elements of %s; their bytes pass the limit of "
                              "%" PRIu64,
-                             name.text, n_elements, format->name, UINT64_MAX);
+                             name_now(part).text, n_elements, format->name, UINT64_MAX);
     return LLM_OK;
 }
 

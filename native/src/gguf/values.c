@@ -38,10 +38,10 @@ static llm_status read_key(llm_gguf_part *part, llm_gguf_value *v, llm_error *er
                              left < LLM_GGUF_MAX_KEY_BYTES ? left : LLM_GGUF_MAX_KEY_BYTES);
     const uint8_t *key = part->bytes + at + 8;
     for (uint64_t i = 0; i < n; i++)
-        if (key[i] < 0x21 || key[i] > 0x7e)
+        if (key[i] < 0x20 || key[i] > 0x7e)
             return llm_gguf_fail(part, err, LLM_E_FORMAT,
                                  "metadata value %" PRIu32 ": key %s holds byte 0x%02x; keys are "
-                                 "printable ASCII without spaces",
+                                 "printable ASCII",
                                  part->n_values, llm_quote(key, n).text, key[i]);
     v->key = (const char *)key;
     v->key_bytes = (size_t)n;
@@ -112,9 +112,13 @@ static llm_status read_array(llm_gguf_part *part, llm_gguf_value *v, llm_error *
                              llm_quote(v->key, v->key_bytes).text, v->count, TYPE_NAMES[type],
                              llm_gguf_left(part) / element_bytes);
     bool walked = type == LLM_GGUF_STRING || type == LLM_GGUF_BOOL;
-    if (walked && v->count > LLM_GGUF_MAX_ELEMENTS)
-        return fail_at(part, v, err, "array count", v->count, "the limit is",
-                       LLM_GGUF_MAX_ELEMENTS);
+    if (walked && v->count > LLM_GGUF_MAX_ELEMENTS - part->n_walked)
+        return llm_gguf_fail(part, err, LLM_E_FORMAT,
+                             "key %s: array count %" PRIu64 " (%s) on top of %" PRIu64
+                             " elements before it; the limit of strings and bools together is %d",
+                             llm_quote(v->key, v->key_bytes).text, v->count, TYPE_NAMES[type],
+                             part->n_walked, LLM_GGUF_MAX_ELEMENTS);
+    if (walked) part->n_walked += v->count;
     llm_status status = LLM_OK;
     v->data_bytes = v->count * element_bytes;
     if (type == LLM_GGUF_STRING) status = walk_strings(part, v, err);
