@@ -17,7 +17,7 @@
 #include "gguf/name_index.h"
 
 #define LLM_GGUF_MAX_VALUES 65536      /* real files: under 100 */
-#define LLM_GGUF_MAX_TENSORS 32768   /* in all parts; real files: up to a few thousand */
+#define LLM_GGUF_MAX_TENSORS 32768     /* in all parts; real files: up to a few thousand */
 #define LLM_GGUF_MAX_KEY_BYTES 65535   /* the specification's */
 #define LLM_GGUF_MAX_NAME_BYTES 127    /* the specification says 64; some writers exceed it */
 #define LLM_GGUF_MAX_ELEMENTS 4194304  /* of all string and bool arrays: they are walked over */
