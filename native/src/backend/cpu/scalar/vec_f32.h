@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "backend/cpu/isa.h"
+#include "base/half.h"
 
 #define VF_LANES 16
 /* Register tile of the dense float kernels: at most TILE_ROWS rows, and for so many rows how many
@@ -25,9 +26,6 @@ typedef struct vi { int32_t v[16]; } vi;
 typedef uint16_t vm;
 
 #define VF_EACH for (int i = 0; i < 16; i++)
-
-LLM_INLINE float vf_from_bits1(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
-LLM_INLINE uint32_t vf_bits1(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 
 /* a * b + c rounded once. Without a fast instruction: the product is exact in double, the sum is
  * rounded to odd there, which makes the second rounding, to float, the only one that counts. (The
@@ -52,28 +50,8 @@ LLM_INLINE float vf_fma1(float a, float b, float c) {
 
 LLM_INLINE float vf_sqrt1(float x) { return sqrtf(x); }
 
-LLM_INLINE float vf_f16_to_f32_1(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, m = h & 0x3ff;
-    if (exponent == 31) /* a NaN comes out quiet */
-        return vf_from_bits1(sign | 0x7f800000 | (m << 13) | (m ? 0x400000 : 0));
-    if (exponent == 0) { /* m * 2^-24, exact */
-        float f = (float)m * vf_from_bits1(0x33800000);
-        return vf_from_bits1(vf_bits1(f) | sign);
-    }
-    return vf_from_bits1(sign | ((exponent + 112) << 23) | (m << 13));
-}
-
-LLM_INLINE uint16_t vf_f32_to_f16_1(float f) {
-    uint32_t u = vf_bits1(f), sign = (u >> 16) & 0x8000, a = u & 0x7fffffff;
-    if (a > 0x7f800000) return (uint16_t)(sign | 0x7e00 | ((a >> 13) & 0x3ff));
-    if (a >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and more round to inf */
-    if (a < 0x38800000) { /* below 2^-14: adding 0.5 leaves the value as a multiple of 2^-24 */
-        float m = vf_from_bits1(a) + 0.5f;
-        return (uint16_t)(sign | (vf_bits1(m) - 0x3f000000));
-    }
-    a += 0xfff + ((a >> 13) & 1);
-    return (uint16_t)(sign | ((a - 0x38000000) >> 13));
-}
+LLM_INLINE float vf_f16_to_f32_1(uint16_t h) { return llm_f16_to_f32(h); }
+LLM_INLINE uint16_t vf_f32_to_f16_1(float f) { return llm_f32_to_f16(f); }
 
 /* Nearest even; INT32_MIN for NaN and what does not fit. */
 LLM_INLINE int32_t vf_rint1(float x) {
@@ -118,16 +96,16 @@ LLM_INLINE vf vf_min(vf a, vf b) { VF_EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b
 LLM_INLINE vi vf_bits(vf a) { vi r; memcpy(r.v, a.v, 64); return r; }
 LLM_INLINE vf vi_as_f(vi a) { vf r; memcpy(r.v, a.v, 64); return r; }
 LLM_INLINE vf vf_abs(vf a) {
-    VF_EACH a.v[i] = vf_from_bits1(vf_bits1(a.v[i]) & 0x7fffffff);
+    VF_EACH a.v[i] = llm_bits_f32(llm_f32_bits(a.v[i]) & 0x7fffffff);
     return a;
 }
 LLM_INLINE vf vf_neg(vf a) {
-    VF_EACH a.v[i] = vf_from_bits1(vf_bits1(a.v[i]) ^ 0x80000000);
+    VF_EACH a.v[i] = llm_bits_f32(llm_f32_bits(a.v[i]) ^ 0x80000000);
     return a;
 }
 LLM_INLINE vf vf_copysign(vf magnitude, vf sign) {
-    VF_EACH magnitude.v[i] = vf_from_bits1((vf_bits1(magnitude.v[i]) & 0x7fffffff)
-                                           | (vf_bits1(sign.v[i]) & 0x80000000));
+    VF_EACH magnitude.v[i] = llm_bits_f32((llm_f32_bits(magnitude.v[i]) & 0x7fffffff)
+                                           | (llm_f32_bits(sign.v[i]) & 0x80000000));
     return magnitude;
 }
 
@@ -166,7 +144,7 @@ LLM_INLINE vf vf_load_f16(const uint16_t *p) {
 }
 LLM_INLINE vf vf_load_bf16(const uint16_t *p) {
     vf r;
-    VF_EACH r.v[i] = vf_from_bits1((uint32_t)p[i] << 16);
+    VF_EACH r.v[i] = llm_bf16_to_f32(p[i]);
     return r;
 }
 LLM_INLINE void vf_store_f16(uint16_t *p, vf a) { VF_EACH p[i] = vf_f32_to_f16_1(a.v[i]); }
