@@ -18,7 +18,7 @@ from localllm.store.index import Model, Store
 _STAGES = {"check": "checking", "download": "downloading", "unpack": "unpacking"}
 _JSON_INTERVAL_S = 0.5
 _SPEED_WINDOW_S = 5.0
-_BAR_WIDTH = 24
+_BAR_WIDTH = 12
 
 
 @click.command("pull")
@@ -139,6 +139,8 @@ class TextReporter:
     def _speed(self, n_bytes: int) -> float:
         """Bytes a second over the last seconds, 0 while unknown."""
         now = time.monotonic()
+        if self._samples and n_bytes == self._samples[0][1]:
+            self._samples.clear()  # the connection is still being made
         self._samples.append((now, n_bytes))
         while now - self._samples[0][0] > _SPEED_WINDOW_S:
             self._samples.popleft()

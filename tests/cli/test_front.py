@@ -9,45 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-RUN_CLI = ROOT / "tests" / "stand_ins" / "run_cli.py"
-
-
-def cli(
-    *args: str | bytes, home: Path, stdin: bytes = b"", env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs a command line with the fake session and its own home."""
-    environment = {
-        **{k: v for k, v in os.environ.items() if k not in ("LOCALLLM_ISA", "PYTHONPATH")},
-        "LOCALLLM_HOME": str(home),
-        "TEST_FAKE_SESSION": "1",
-        "PYTHONPATH": str(ROOT),
-        **(env or {}),
-    }
-    done = subprocess.run(
-        [sys.executable, str(RUN_CLI), *args],
-        input=stdin,
-        capture_output=True,
-        env=environment,
-        timeout=60,
-        check=False,
-    )
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
-
-
-def is_error(text: str, *parts: str, hint: str | None = None) -> bool:
-    """Whether stderr ends with one well-formed error that holds all parts."""
-    start = text.rfind("\nerror: ") + 1 if not text.startswith("error: ") else 0
-    message, _, rest = text[start:].partition("\n")
-    assert message.startswith("error: "), text
-    assert "Traceback" not in text, text
-    assert all(part in text[start:] for part in parts), (parts, text)
-    if hint is not None:
-        assert rest.startswith("\nhint: ") and hint in rest, text
-    return True
+from stand_ins.command_line import ROOT, RUN_CLI, cli, is_error
 
 
 @pytest.mark.parametrize("args", [("--help",), ("-h",), ()])

@@ -1,0 +1,54 @@
+"""Runs command lines as programs, and judges what they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN_CLI = ROOT / "tests" / "stand_ins" / "run_cli.py"
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a command: its own home, the fake session, no index."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("LOCALLLM_ISA", "PYTHONPATH")}
+    return {
+        **kept,
+        "LOCALLLM_HOME": str(home),
+        "TEST_FAKE_SESSION": "1",
+        "PYTHONPATH": str(ROOT),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        **more,
+    }
+
+
+def cli(
+    *args: str | bytes, home: Path, stdin: bytes = b"", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command line with the fake session and its own home."""
+    done = subprocess.run(
+        [sys.executable, str(RUN_CLI), *args],
+        input=stdin,
+        capture_output=True,
+        env=environment(home, **(env or {})),
+        timeout=60,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def is_error(text: str, *parts: str, hint: str | None = None) -> bool:
+    """Whether stderr ends with one well-formed error that holds all parts."""
+    start = text.rfind("\nerror: ") + 1 if not text.startswith("error: ") else 0
+    message, _, rest = text[start:].partition("\n")
+    assert message.startswith("error: "), text
+    assert "Traceback" not in text, text
+    assert all(part in text[start:] for part in parts), (parts, text)
+    if hint is not None:
+        assert rest.startswith("\nhint: ") and hint in rest, text
+    return True
