@@ -181,11 +181,14 @@ class Reference:
             return x
         if self._kv == "f16":
             return x.astype(np.float32).astype(np.float16).astype(np.float64)
-        x32 = x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
+        n = x.shape[-1]
+        x32 = np.pad(x.astype(np.float32), [(0, 0), (0, 0), (0, -n % 32)])
+        x32 = x32.reshape(*x.shape[:-1], -1, 32)
         amax = np.abs(x32).max(axis=-1, keepdims=True)
         inverse = np.where(amax > 0, np.float32(127) / np.where(amax > 0, amax, 1), np.float32(0))
         d = (amax / np.float32(127)).astype(np.float16).astype(np.float64)
-        return (np.rint(x32 * inverse.astype(np.float32)) * d).reshape(x.shape)
+        q = np.rint(x32 * inverse.astype(np.float32))
+        return (q * d).reshape(*x.shape[:-1], -1)[..., :n]
 
     def _attention(self, x: F64, layer: int, positions: F64) -> F64:
         blk = f"blk.{layer}"

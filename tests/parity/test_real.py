@@ -1,0 +1,190 @@
+"""SmolLM2-135M and Gemma 3 270M against llama.cpp, token ids in and logits out.
+
+Wiring: both engines run the same file with all weights dequantized to F32, so nothing but the order
+of sums and the cache's f16 may differ. Quantized: both run the original file, and each is compared
+with llama.cpp's F32 run (F32 cache); ours may be 1.1 times as far away as llama.cpp itself is.
+The figures end the test report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reference.engine import feed_chunks, runner_of
+from reference.llama_oracle import LlamaOracle, dequantize_file
+
+from localllm.engine.runner import Feed, Model, Runner
+
+HERE = Path(__file__).parent
+MODELS = ("smollm2:135m", "gemma3:270m")
+
+N_POSITIONS = 768  # Gemma's window is 512
+CHUNK = 64  # all engines advance so many positions, then are compared: few logits in memory
+N_NEW = 32
+MIN_EQUAL_PROMPTS = 18  # of 20
+
+MAX_WIRING_KL = 1e-4
+MAX_KL_RATIO = 1.1
+MAX_AGREEMENT_LOSS = 0.005
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+
+
+def log_softmax(logits: F32) -> F64:
+    x = logits.astype(np.float64)
+    x -= x.max(axis=1, keepdims=True)
+    x -= np.log(np.exp(x).sum(axis=1, keepdims=True))
+    return x
+
+
+@dataclass
+class Distance:
+    """How far an engine's next-token distributions are from the reference's, per position."""
+
+    kl: list[float] = field(default_factory=list)
+    agrees: list[bool] = field(default_factory=list)
+
+    def add(self, reference: F64, logits: F32) -> None:
+        other = log_softmax(logits)
+        self.kl.extend(np.sum(np.exp(reference) * (reference - other), axis=1).tolist())
+        self.agrees.extend((reference.argmax(axis=1) == other.argmax(axis=1)).tolist())
+
+    @property
+    def mean_kl(self) -> float:
+        return float(np.mean(self.kl))
+
+    @property
+    def agreement(self) -> float:
+        return float(np.mean(self.agrees))
+
+
+@dataclass
+class Measured:
+    wiring: Distance
+    ours: Distance
+    theirs: Distance
+    equal_prompts: int
+    n_prompts: int
+
+
+def stepper(stack: ExitStack, path: Path, n_ctx: int) -> Callable[[list[int]], F32]:
+    """Our engine on a file: logits of the next tokens of one sequence."""
+    model = stack.enter_context(Model.load(path))
+    sizes = {"n_ctx_tokens": n_ctx, "max_batch_tokens": CHUNK, "max_sequences": 1}
+    runner = stack.enter_context(runner_of(model, **sizes))
+    sequence = runner.new_sequence()
+    return lambda tokens: feed_chunks(runner, sequence, tokens, CHUNK)
+
+
+def llama_stepper(stack: ExitStack, path: Path, n_ctx: int, kv: str) -> Callable[[list[int]], F32]:
+    oracle = stack.enter_context(LlamaOracle(path, n_ctx, kv))
+    at = 0
+
+    def step(tokens: list[int]) -> F32:
+        nonlocal at
+        logits = oracle.eval([(0, at, tokens)], all_logits=True)
+        at += len(tokens)
+        return logits
+
+    return step
+
+
+def distances(quantized: Path, f32: Path) -> tuple[Distance, Distance, Distance]:
+    """(our F32 run, our quantized run, llama.cpp's quantized run), each from llama.cpp's F32 run,
+    over the first N_POSITIONS of the passage."""
+    wiring, ours, theirs = Distance(), Distance(), Distance()
+    with ExitStack() as stack:
+        reference = stack.enter_context(LlamaOracle(f32, N_POSITIONS, "f32"))
+        tokens = reference.tokenize((HERE / "passage.txt").read_text("utf-8"))[:N_POSITIONS]
+        assert len(tokens) == N_POSITIONS
+        runs = [
+            (wiring, stepper(stack, f32, N_POSITIONS)),
+            (ours, stepper(stack, quantized, N_POSITIONS)),
+            (theirs, llama_stepper(stack, quantized, N_POSITIONS, "f16")),
+        ]
+        for at in range(0, N_POSITIONS, CHUNK):
+            piece = tokens[at : at + CHUNK]
+            want = log_softmax(reference.eval([(0, at, piece)], all_logits=True))
+            for distance, step in runs:
+                distance.add(want, step(piece))
+    return wiring, ours, theirs
+
+
+def llama_continuations(oracle: LlamaOracle, prompts: list[list[int]]) -> list[list[int]]:
+    """N_NEW greedy tokens after each prompt; all prompts advance together."""
+    last = [oracle.eval([(i, 0, p)], False)[0].argmax() for i, p in enumerate(prompts)]
+    out = [[int(t)] for t in last]
+    while len(out[0]) < N_NEW:
+        feeds = [(i, len(p) + len(o) - 1, [o[-1]]) for i, (p, o) in enumerate(zip(prompts, out))]  # noqa: B905
+        for row, logits in zip(out, oracle.eval(feeds, False), strict=True):
+            row.append(int(logits.argmax()))
+    return out
+
+
+def our_continuations(runner: Runner, prompts: list[list[int]]) -> list[list[int]]:
+    feeds = []
+    for prompt in prompts:
+        sequence = runner.new_sequence()
+        if prompt[:-1]:
+            runner.prefill(Feed(sequence, prompt[:-1], sample=False))
+        feeds.append(Feed(sequence, prompt[-1:]))
+    return runner.decode(feeds, N_NEW)
+
+
+def equal_prompts(f32: Path) -> tuple[int, int]:
+    """(prompts with N_NEW equal greedy tokens, prompts)"""
+    lines = (HERE / "prompts.txt").read_text("utf-8").splitlines()
+    with LlamaOracle(f32, 128, "f32", n_seqs=len(lines)) as oracle:
+        prompts = [oracle.tokenize(line) for line in lines]
+        theirs = llama_continuations(oracle, prompts)
+    sizes = {"n_ctx_tokens": 128 * len(prompts), "max_sequences": len(prompts)}
+    with Model.load(f32) as model, runner_of(model, **sizes) as runner:
+        ours = our_continuations(runner, prompts)
+    return sum(a == b for a, b in zip(ours, theirs, strict=True)), len(prompts)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def measured(
+    request: pytest.FixtureRequest,
+    real_model: Callable[[str], Path],
+    figures: Callable[[str], None],
+) -> Iterator[Measured]:
+    name: str = request.param
+    quantized = real_model(name)
+    f32 = dequantize_file(quantized, quantized.with_name(f"{quantized.stem}.f32.gguf"))
+    wiring, ours, theirs = distances(quantized, f32)
+    equal, n = equal_prompts(f32)
+    figures(
+        f"{name} over {N_POSITIONS} positions: KL to llama.cpp F32: wiring {wiring.mean_kl:.2e}, "
+        f"quantized {ours.mean_kl:.3e} (llama.cpp {theirs.mean_kl:.3e}, ratio "
+        f"{ours.mean_kl / theirs.mean_kl:.3f}); greedy agreement {ours.agreement:.2%} (llama.cpp "
+        f"{theirs.agreement:.2%}, F32 {wiring.agreement:.2%}); {equal} of {n} prompts give the "
+        f"same {N_NEW} tokens in F32"
+    )
+    yield Measured(wiring, ours, theirs, equal, n)
+
+
+def test_wiring(measured: Measured) -> None:
+    assert len(measured.wiring.kl) == N_POSITIONS
+    assert measured.wiring.mean_kl <= MAX_WIRING_KL
+
+
+def test_greedy_tokens_in_f32(measured: Measured) -> None:
+    assert measured.n_prompts == 20
+    assert measured.equal_prompts >= MIN_EQUAL_PROMPTS
+
+
+def test_quantized_divergence(measured: Measured) -> None:
+    assert measured.theirs.mean_kl > 1e-4, "llama.cpp's own distance is too small to be right"
+    assert measured.ours.mean_kl <= MAX_KL_RATIO * measured.theirs.mean_kl
+
+
+def test_quantized_agreement(measured: Measured) -> None:
+    assert measured.ours.agreement >= measured.theirs.agreement - MAX_AGREEMENT_LOSS
