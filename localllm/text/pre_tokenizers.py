@@ -105,9 +105,10 @@ _DEEPSEEK_LETTERS = (
     "-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
 )
 _DEEPSEEK_SIGNS = "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+"
-# The range that starts at U+0800 holds spaces such as U+3000. llama.cpp turns every space into a
-# vertical tab before it matches, so there the class has no spaces.
+# The last range of the signs and the middle one here hold spaces such as U+3000. llama.cpp turns
+# every space into a vertical tab before it matches, so there the classes have no spaces.
 _DEEPSEEK_CJK = r"[\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+"
+_DEEPSEEK_SIGNS_NO_SPACE = "\\s?[!-/:-~！-／：-～‘-‟\u3000-。&&[^\\s]]+"
 _DEEPSEEK_CJK_NO_SPACE = r"[\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}&&[^\s]]+"
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 _YOUTU_SCRIPTS = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+"
@@ -153,7 +154,14 @@ _ROWS = (
     PreTokenizer(
         "deepseek_llm",
         (r"[\r\n]", _DEEPSEEK_LETTERS, _DEEPSEEK_SIGNS, r"\s+$", _DEEPSEEK_CJK, r"\p{N}+"),
-        (r"[\r\n]", _DEEPSEEK_LETTERS, _DEEPSEEK_SIGNS, r"\s+$", _DEEPSEEK_CJK_NO_SPACE, r"\p{N}+"),
+        (
+            r"[\r\n]",
+            _DEEPSEEK_LETTERS,
+            _DEEPSEEK_SIGNS_NO_SPACE,
+            r"\s+$",
+            _DEEPSEEK_CJK_NO_SPACE,
+            r"\p{N}+",
+        ),
     ),
     PreTokenizer(
         "deepseek_coder",
