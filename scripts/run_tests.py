@@ -49,7 +49,20 @@ def sanitizer_stages(stages: Stages) -> None:
             continue
         build = f"build/native-{sanitizer.replace(',', '-')}"
         definitions = [f"-DLLM_SANITIZE={sanitizer}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
-        stages.run(name, *native_tests(build, *definitions, select=select))
+        if not stages.run(name, *native_tests(build, *definitions, select=select)):
+            continue
+        for replay in sorted((ROOT / build).glob("replay_*")) if select == "." else []:
+            inputs = map(str, sorted(fuzz_seeds(replay.stem.removeprefix("replay_")).iterdir()))
+            stages.run(f"{replay.stem}, {sanitizer}", [str(replay), *inputs])
+
+
+def fuzz_seeds(target: str) -> Path:
+    """A folder with the corpus that `tests/faults/<target>_corpus.py` makes."""
+    folder = ROOT / "build" / f"seeds-{target}"
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = ROOT / "tests" / "faults" / f"{target}_corpus.py"
+    subprocess.run([PYTHON, str(generator), str(folder)], check=True)
+    return folder
 
 
 def fuzz_stage(stages: Stages) -> None:
@@ -63,13 +76,12 @@ def fuzz_stage(stages: Stages) -> None:
     configure, compile_it, _ = native_tests(build, *definitions)
     if not stages.run("fuzz targets, build", configure, compile_it):
         return
-    seconds = 60 if os.environ.get("FULL") == "1" else 10
+    seconds = 60 if os.environ.get("FULL") == "1" else 15
     for source in sorted((ROOT / "native/fuzz").glob("fuzz_*.c")):
         target = source.stem
         found = ROOT / build / f"corpus-{target}"
         found.mkdir(parents=True, exist_ok=True)
-        seeds = ROOT / "native/fuzz/corpus" / target.removeprefix("fuzz_")
-        folders = [str(found), *([str(seeds)] if seeds.is_dir() else [])]
+        folders = [str(found), str(fuzz_seeds(target.removeprefix("fuzz_")))]
         limits = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=1024"]
         stages.run(f"{target}, {seconds} s", [f"{build}/{target}", *limits, *folders])
 
