@@ -34,10 +34,11 @@ typedef struct pass {
     const llm_attn *a;
     int32_t row0, n_rows;
     llm_attn_state s; /* of row row0 */
-    float q[Q_FLOATS];  /* [chunk][n_rows][K_CHUNK] */
-    float p[LLM_ATTN_ROWS * TOKENS]; /* scores, then weights, of a block */
-    float wide[TOKENS * V_CHUNK];    /* K [dim][32] or V [32][V_CHUNK] as f32 */
-    float v_scale[TOKENS * (V_CHUNK / 32)]; /* [32][chunk dims / 32] */
+    /* Aligned: a 64-byte load across two cache lines costs two. */
+    _Alignas(64) float q[Q_FLOATS];  /* [chunk][n_rows][K_CHUNK] */
+    _Alignas(64) float p[LLM_ATTN_ROWS * TOKENS]; /* scores, then weights, of a block */
+    _Alignas(64) float wide[TOKENS * V_CHUNK];    /* K [dim][32] or V [32][V_CHUNK] as f32 */
+    _Alignas(64) float v_scale[TOKENS * (V_CHUNK / 32)]; /* [32][chunk dims / 32] */
     float m_new[LLM_ATTN_ROWS], grow[LLM_ATTN_ROWS], sum[LLM_ATTN_ROWS];
     int32_t first[LLM_ATTN_ROWS], end[LLM_ATTN_ROWS];
 } pass;
@@ -396,9 +397,16 @@ static void visible_rows(pass *s, int32_t number, int *ra, int *rb) {
     }
 }
 
+/* Starts reading a part of a block. Decoding waits on memory, and blocks lie too far apart for the
+ * hardware to foresee the next. */
+LLM_INLINE void read_ahead(const uint8_t *part, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) LLM_PREFETCH(part + i);
+}
+
 static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
     const llm_attn *a = s->a;
     const int64_t dim = a->head_dim;
+    const int64_t part_bytes = a->kv_type == LLM_KV_Q8_0 ? dim * TOKENS / 32 * 34 : dim * TOKENS * 2;
     for (int r = 0; r < s->n_rows; r++) {
         s->s.m[r] = -INFINITY;
         s->s.l[r] = 0;
@@ -418,8 +426,12 @@ static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
         block b = {.k = base + a->k_offset, .v = base + a->v_offset};
         b.k_scales = (const uint16_t *)(const void *)(b.k + dim * TOKENS);
         b.v_scales = (const uint16_t *)(const void *)(b.v + dim * TOKENS);
+        if (rb - ra <= DIRECT_ROWS) read_ahead(b.v, part_bytes);
         block_scores(s, &b, ra, rb);
         block_weights(s, ra, rb);
+        if (i + 1 < block_end && a->table[i + 1] >= 0)
+            read_ahead(a->pool + (uint64_t)a->table[i + 1] * a->block_bytes + a->k_offset,
+                       part_bytes);
         block_outputs(s, &b, ra, rb);
     }
 }

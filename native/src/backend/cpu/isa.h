@@ -23,8 +23,10 @@
  * through memory, and differ in calling convention between compiler flags. */
 #if defined(__GNUC__)
 #define LLM_INLINE static inline __attribute__((always_inline, unused))
+#define LLM_PREFETCH(p) __builtin_prefetch(p)
 #else
 #define LLM_INLINE static inline
+#define LLM_PREFETCH(p) ((void)(p))
 #endif
 
 #endif
