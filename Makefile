@@ -1,5 +1,5 @@
 # The entry points: make run, make test, make check, make bench. Each sets up what it needs.
-#   make run PROMPT="Why is the sky blue?"     MODEL=smollm2:135m
+#   make run PROMPT="Why is the sky blue?"     MODEL=gemma3:270m for another model
 #   make test                                  FULL=1 for the long forms
 PYTHON ?= python3
 MODEL ?= smollm2:135m
@@ -17,7 +17,6 @@ run: $(VENV)/.installed
 	@if [ -z "$$LOCALLLM_PROMPT" ]; then \
 	    echo 'error: make run needs a prompt'; echo; \
 	    echo 'hint: make run PROMPT="Why is the sky blue?"'; exit 2; fi
-	@$(BIN)/localllm show $(MODEL) >/dev/null 2>&1 || $(BIN)/localllm pull $(MODEL)
 	@$(BIN)/localllm run $(MODEL) "$$LOCALLLM_PROMPT"
 
 test: $(VENV)/.test-installed $(VENV)/.installed
