@@ -73,9 +73,7 @@ def test_file_length(tree: Path, path: str, limit: int) -> None:
     ],
 )
 def test_c_function_length(tree: Path, path: str, limit: int) -> None:
-    before = (
-        "typedef struct {\n    int a;\n} s;\n\n#define N 3\n\nconst int t[] = {\n    1,\n};\n"
-    )
+    before = "typedef struct {\n    int a;\n} s;\n\n#define N 3\n\nconst int t[] = {\n    1,\n};\n"
     put(tree, path, before + c_function("fits", limit) + c_function("g", limit))
     assert sizes(tree) == []
     put(tree, path, before + c_function("fits", limit) + c_function("grown", limit + 1))
