@@ -483,16 +483,15 @@ void LLM_FN(attention_finish)(int32_t n_rows, int32_t head_dim, llm_attn_state s
     }
 }
 
-/* 32 values to s8 with one f16 scale, as in docs/ARITHMETIC.md. */
+/* 32 values to s8 with one f16 scale, by the rule of activations (act.c). */
 static uint16_t quantize_32(const float *x, int8_t *q) {
     vi most = vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(x)), vf_load(x + 16));
-    float amax;
-    int32_t bits = vi_reduce_max(most);
-    memcpy(&amax, &bits, 4);
-    if (amax == 0 || bits >= 0x7f800000) {
+    const int32_t bits = vi_reduce_max(most);
+    if (bits < 0x05000000 || bits >= 0x7f800000) { /* below 2^-117; inf or NaN, shown as NaN */
         memset(q, 0, 32);
-        return amax == 0 ? 0 : 0x7e00; /* inf or NaN shows as NaN */
+        return bits < 0x05000000 ? 0 : 0x7e00;
     }
+    const float amax = llm_bits_f32((uint32_t)bits);
     vf inverse = vf_set1(127.0f / amax);
     vi_store_s8(q, vf_rint(vf_mul(vf_load(x), inverse)));
     vi_store_s8(q + 16, vf_rint(vf_mul(vf_load(x + 16), inverse)));
