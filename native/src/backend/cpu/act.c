@@ -1,0 +1,73 @@
+/* act.c: one token's activations to s8 with a scale per 32 or per 256 inputs.
+ *
+ * amax is compared as integer bits, which orders finite values, infinity and NaN. A block with an
+ * infinity or a NaN gets scale NaN and zero values, so that exactly this token's outputs are NaN.
+ */
+#include "backend/cpu/isa.h"
+
+#include "backend/cpu/cpu.h"
+#include "vec_f32.h"
+
+#define INFINITY_BITS 0x7f800000
+#define SMALLEST_BITS 0x05000000 /* 2^-117: 127 / amax is still finite; below counts as 0 */
+
+/* Scale and its inverse for a block whose largest magnitude has these bits. */
+LLM_INLINE float block_scale(int32_t amax_bits, float *inverse) {
+    *inverse = 0.0f;
+    if (amax_bits < SMALLEST_BITS) return 0.0f;
+    if (amax_bits >= INFINITY_BITS) return llm_bits_f32(0x7fc00000);
+    float amax = llm_bits_f32((uint32_t)amax_bits);
+    *inverse = 127.0f / amax;
+    return amax / 127.0f;
+}
+
+/* q = rint(x * inverse), its sum; an inverse of 0 must give 0 even for a NaN x. */
+LLM_INLINE int32_t quantize16(const float *x, float inverse, int8_t *q) {
+    vi v = inverse == 0.0f ? vi_set1(0) : vf_rint(vf_mul(vf_load(x), vf_set1(inverse)));
+    vi_store_s8(q, v);
+    return vi_reduce_add(v);
+}
+
+static void quantize32(const float *x, int64_t k, int8_t *q, int64_t q_stride, llm_act32 *side,
+                       int64_t side_stride) {
+    for (int64_t i = 0; i < k / 32; i++) {
+        const float *p = x + 32 * i;
+        int8_t *to = q + i / 8 * q_stride + i % 8 * 32;
+        llm_act32 *s = side + i / 8 * side_stride;
+        vi bits = vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(p)), vf_load(p + 16));
+        float inverse, d = block_scale(vi_reduce_max(bits), &inverse);
+        int32_t sum = quantize16(p, inverse, to) + quantize16(p + 16, inverse, to + 16);
+        s->d[i % 8] = d;
+        s->dsum[i % 8] = d * (float)sum;
+        s->neg8[i % 8] = -8 * sum;
+        s->neg16[i % 8] = -16 * sum;
+        s->neg128[i % 8] = -128 * sum;
+    }
+}
+
+static void quantize256(const float *x, int64_t k, int8_t *q, int64_t q_stride, llm_act256 *side,
+                        int64_t side_stride) {
+    for (int64_t i = 0; i < k / 256; i++) {
+        const float *p = x + 256 * i;
+        int8_t *to = q + i * q_stride;
+        llm_act256 *s = side + i * side_stride;
+        vi bits = vi_set1(0);
+        for (int j = 0; j < 16; j++) bits = vf_absbits_max(bits, vf_load(p + 16 * j));
+        float inverse;
+        s->d = block_scale(vi_reduce_max(bits), &inverse);
+        for (int j = 0; j < 16; j++) {
+            int32_t sum = quantize16(p + 16 * j, inverse, to + 16 * j);
+            s->sum[j] = (int16_t)sum;
+            s->neg32[j] = -32 * sum;
+        }
+    }
+}
+
+void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t) {
+    const float *x = a->x + t * a->ldx;
+    int64_t n = a->n;
+    if (kind == LLM_ACT_Q32)
+        quantize32(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a32 + t, n);
+    if (kind == LLM_ACT_Q256)
+        quantize256(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a256 + t, n);
+}

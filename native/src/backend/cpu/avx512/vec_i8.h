@@ -1,0 +1,80 @@
+/* vec_i8.h (avx512: F, BW, DQ, VL, VNNI): one zmm. Meanings are in scalar/vec_i8.h. */
+#ifndef LLM_VEC_I8_H
+#define LLM_VEC_I8_H
+
+#include <string.h>
+
+#include "vec_f32.h"
+
+#define LLM_TILE 12 /* 12 integer and 12 float accumulators, weights and scales: 28 of 32 zmm */
+#define LLM_FUSED 4 /* most tokens of the unpack-in-registers path */
+
+/* Arrays of vectors are registers only if every index is a constant. */
+#if defined(__clang__)
+#define LLM_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define LLM_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LLM_UNROLL
+#endif
+
+typedef struct vb { __m512i v; } vb;
+
+LLM_INLINE vb vb_of(__m512i v) { vb r = {v}; return r; }
+LLM_INLINE vb vb_load(const uint8_t *p) { return vb_of(_mm512_loadu_si512(p)); }
+LLM_INLINE void vb_store(uint8_t *p, vb a) { _mm512_storeu_si512(p, a.v); }
+LLM_INLINE vb vb_and1(vb a, uint8_t mask) {
+    return vb_of(_mm512_and_si512(a.v, _mm512_set1_epi8((char)mask)));
+}
+LLM_INLINE vb vb_or(vb a, vb b) { return vb_of(_mm512_or_si512(a.v, b.v)); }
+#define vb_shl(a, n, mask) vb_and1(vb_of(_mm512_slli_epi16((a).v, n)), mask)
+#define vb_shr(a, n, mask) vb_and1(vb_of(_mm512_srli_epi16((a).v, n)), mask)
+LLM_INLINE vb vb_add_where(vb a, const uint8_t *p, uint8_t value) {
+    uint64_t bits;
+    memcpy(&bits, p, 8);
+    return vb_of(_mm512_mask_add_epi8(a.v, bits, a.v, _mm512_set1_epi8((char)value)));
+}
+LLM_INLINE vb vb_table(const uint8_t *p) {
+    return vb_of(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p)));
+}
+LLM_INLINE vb vb_lookup(vb table, vb index) {
+    return vb_of(_mm512_shuffle_epi8(table.v, index.v));
+}
+
+LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) {
+    int32_t word;
+    memcpy(&word, a, 4);
+    return _mm512_dpbusd_epi32(acc, w.v, _mm512_set1_epi32(word));
+}
+#define vb_dot(acc, w, a) vb_dot_wide(acc, w, a)
+
+LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return _mm512_dpwssd_epi32(acc, pairs, _mm512_set1_epi32(word));
+}
+
+LLM_INLINE vi vi_load_u8(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+LLM_INLINE vi vi_load_s8(const uint8_t *p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+LLM_INLINE vi vi_load_u16(const uint16_t *p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+}
+LLM_INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+LLM_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+
+LLM_INLINE void vb_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+
+#if defined(__GNUC__)
+LLM_INLINE vb vb_opaque(vb a) {
+    __asm__ volatile("" : "+v"(a.v));
+    return a;
+}
+#else
+#define vb_opaque(a) (a)
+#endif
+
+#endif

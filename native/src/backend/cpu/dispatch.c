@@ -1,0 +1,161 @@
+/* dispatch.c: which instruction sets are compiled in and usable on this CPU. */
+#include <string.h>
+
+#include "backend/kernels.h"
+
+#if defined(__x86_64__) || defined(_M_X64)
+#define LLM_X86 1
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+typedef struct cpu_features {
+    int avx2, avx512, neon; /* the whole set that our kernels of that name need */
+    char names[256];
+} cpu_features;
+
+static void add_name(cpu_features *f, const char *name) {
+    size_t at = strlen(f->names), n = strlen(name);
+    if (at + n + 2 > sizeof f->names) return;
+    if (at) f->names[at++] = ' ';
+    memcpy(f->names + at, name, n + 1);
+}
+
+#if defined(LLM_X86)
+
+/* XCR0: which register files the system saves on a context switch. */
+static uint32_t saved_state(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+typedef struct feature_bit {
+    const char *name;
+    int leaf, reg, bit; /* reg: 0 eax, 1 ebx, 2 ecx, 3 edx; leaf 7 is sub-leaf 0, 71 sub-leaf 1 */
+} feature_bit;
+
+static const feature_bit bits_avx[] = {
+    {"avx", 1, 2, 28}, {"fma", 1, 2, 12}, {"f16c", 1, 2, 29}, {"avx2", 7, 1, 5}};
+static const feature_bit bits_avx512[] = {{"avx512f", 7, 1, 16},
+                                          {"avx512dq", 7, 1, 17},
+                                          {"avx512bw", 7, 1, 30},
+                                          {"avx512vl", 7, 1, 31},
+                                          {"avx512vnni", 7, 2, 11}};
+static const feature_bit bits_other[] = {{"avxvnni", 71, 0, 4},   {"avx512bf16", 71, 0, 5},
+                                         {"amx_bf16", 7, 3, 22},  {"amx_tile", 7, 3, 24},
+                                         {"amx_int8", 7, 3, 25}};
+
+static int has(const feature_bit *b) {
+    uint32_t r[4] = {0, 0, 0, 0}, top = (uint32_t)__get_cpuid_max(0, NULL);
+    uint32_t leaf = b->leaf == 71 ? 7 : (uint32_t)b->leaf;
+    if (leaf > top) return 0;
+    __cpuid_count(leaf, b->leaf == 71 ? 1 : 0, r[0], r[1], r[2], r[3]);
+    return r[b->reg] >> b->bit & 1;
+}
+
+static int has_all(cpu_features *f, const feature_bit *bits, size_t n) {
+    int all = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (has(&bits[i])) add_name(f, bits[i].name);
+        else all = 0;
+    }
+    return all;
+}
+
+static void detect(cpu_features *f) {
+    static const feature_bit osxsave = {"osxsave", 1, 2, 27};
+    uint32_t saved = has(&osxsave) ? saved_state() : 0;
+    if ((saved & 0x6) != 0x6) return; /* xmm, ymm */
+    f->avx2 = has_all(f, bits_avx, sizeof bits_avx / sizeof *bits_avx);
+    if ((saved & 0xe6) == 0xe6) /* and opmask, both zmm parts */
+        f->avx512 = f->avx2 & has_all(f, bits_avx512, sizeof bits_avx512 / sizeof *bits_avx512);
+    has_all(f, bits_other, sizeof bits_other / sizeof *bits_other);
+}
+
+#elif defined(__aarch64__)
+
+static void detect(cpu_features *f) {
+#if defined(__APPLE__)
+    f->neon = 1; /* every Apple arm64 CPU has dot products and half floats */
+    add_name(f, "asimd asimddp fphp");
+#elif defined(__linux__)
+    unsigned long caps = getauxval(AT_HWCAP);
+    int dot = caps >> 20 & 1, half = caps >> 9 & caps >> 10 & 1; /* ASIMDDP; FPHP, ASIMDHP */
+    add_name(f, "asimd");
+    if (dot) add_name(f, "asimddp");
+    if (half) add_name(f, "fphp");
+    f->neon = dot && half;
+#else
+    add_name(f, "asimd");
+#endif
+}
+
+#else
+
+static void detect(cpu_features *f) { (void)f; }
+
+#endif
+
+#define DECLARE(isa) extern const llm_kernels llm_kernels_##isa;
+#if LLM_HAVE_SCALAR
+DECLARE(scalar)
+#endif
+#if LLM_HAVE_AVX2
+DECLARE(avx2)
+#endif
+#if LLM_HAVE_AVX512
+DECLARE(avx512)
+#endif
+#if LLM_HAVE_NEON
+DECLARE(neon)
+#endif
+
+/* Usable tables, best last. */
+static int32_t usable(const llm_kernels *out[4]) {
+    cpu_features f = {0, 0, 0, ""};
+    int32_t n = 0;
+    detect(&f);
+#if LLM_HAVE_SCALAR
+    out[n++] = &llm_kernels_scalar;
+#endif
+#if LLM_HAVE_AVX2
+    if (f.avx2) out[n++] = &llm_kernels_avx2;
+#endif
+#if LLM_HAVE_AVX512
+    if (f.avx512) out[n++] = &llm_kernels_avx512;
+#endif
+#if LLM_HAVE_NEON
+    if (f.neon) out[n++] = &llm_kernels_neon;
+#endif
+    return n;
+}
+
+int32_t llm_n_isas(void) {
+    const llm_kernels *list[4];
+    return usable(list);
+}
+
+const char *llm_isa_name(int32_t i) {
+    const llm_kernels *list[4];
+    int32_t n = usable(list);
+    return i >= 0 && i < n ? list[i]->isa : NULL;
+}
+
+const char *llm_isa_features(void) {
+    static cpu_features f; /* every caller writes the same bytes */
+    cpu_features now = {0, 0, 0, ""};
+    detect(&now);
+    memcpy(f.names, now.names, sizeof f.names);
+    return f.names;
+}
+
+const llm_kernels *llm_kernels_of(const char *isa) {
+    const llm_kernels *list[4];
+    int32_t n = usable(list);
+    if (!isa) return n ? list[n - 1] : NULL;
+    for (int32_t i = 0; i < n; i++)
+        if (!strcmp(list[i]->isa, isa)) return list[i];
+    return NULL;
+}

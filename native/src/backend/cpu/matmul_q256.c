@@ -1,0 +1,162 @@
+/* matmul_q256.c: weights with blocks of 256 against activations with one scale per 256.
+ *
+ * Per output and block, blocks ascending:
+ *   dot_g = sum of (q - z) * a over group g, an exact integer
+ *   t = fma((float)s_g, (float)dot_g, t), groups ascending from t = 0
+ *   acc = fma(d_w * d_a, t, acc)
+ *   acc = fma(-dmin_w * d_a, (float)sum of m_g * sum_g(a), acc)      for types with mins
+ */
+#include "backend/cpu/tile.h"
+
+/* -z * (sum of a over group g) */
+LLM_INLINE vi start256(const llm_unpacking *u, const llm_act256 *a, int g) {
+    return u->zero == 32    ? vi_set1(a->neg32[g])
+           : u->zero == 4   ? vi_set1(a->neg32[g] / 8)
+           : u->zero == 128 ? vi_set1((a->neg32[2 * g] + a->neg32[2 * g + 1]) * 4)
+                            : vi_set1(0);
+}
+
+LLM_INLINE void starts256(const llm_unpacking *u, vi *s, int g, const llm_act256 *a, const int n) {
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) s[t] = start256(u, a + t, g);
+}
+
+LLM_INLINE void add_group256(vf scale, const vi *s, vf *sum, const int n) {
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) sum[t] = vf_fma(scale, vi_to_f(s[t]), sum[t]);
+}
+
+LLM_INLINE vf finish256(const llm_unpacking *u, const llm_scales *sc, const llm_act256 *a, vf sum,
+                        vf acc) {
+    vf da = vf_set1(a->d);
+    acc = vf_fma(vf_mul(sc->d, da), sum, acc);
+    if (u->mins) {
+        vi s = vi_set1(0);
+        LLM_UNROLL
+        for (int c = 0; c < 8; c++) s = vi_dot_s16(s, sc->mins[c], a->sum + 2 * c);
+        acc = vf_fma(vf_mul(sc->dmin_negated, da), vi_to_f(s), acc);
+    }
+    return acc;
+}
+
+LLM_INLINE void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
+                              llm_scales *s) {
+    s->d = unpack_u16(u, block, 0);
+    if (u->mins) s->dmin_negated = vf_neg(unpack_u16(u, block, 1));
+    if (type == LLM_Q2_K) unpack_scales_q2_k(u, block, s);
+    if (type == LLM_Q3_K) unpack_scales_q3_k(u, block, s);
+    if (type == LLM_Q4_K || type == LLM_Q5_K) unpack_scales_q45_k(u, block, s);
+    if (type == LLM_Q6_K) unpack_scales_q6_k(u, block, s);
+    if (type == LLM_IQ4_XS) unpack_scales_iq4_xs(u, block, s);
+}
+
+LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job,
+                       const int n) {
+    const llm_acts *x = job->x;
+    const int bytes = 16 * u->layout->bytes, per = 32 / u->group;
+    llm_scales *sc = &((llm_scratch *)(void *)job->scratch)->scales;
+    vf acc[LLM_FUSED];
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) acc[t] = vf_zero();
+    for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
+        const uint8_t *p = panel_superblock(job, sb, 256);
+        const int8_t *q = x->q[LLM_ACT_Q256] + sb * 256 * n;
+        const llm_act256 *a = x->a256 + sb * n;
+        vf sum[LLM_FUSED];
+        LLM_UNROLL
+        for (int t = 0; t < n; t++) sum[t] = vf_zero();
+        unpack_scales(u, type, p, sc);
+        for (int c = 0; c < 8; c++) {
+            for (int i = 0; i < bytes / 8; i += 64)
+                vb_prefetch(p + bytes / 8 * c + i + LLM_AHEAD);
+            vb w[8];
+            unpack_chunk(u, p, c, w);
+            LLM_UNROLL
+            for (int h = 0; h < per; h++) {
+                vi s[LLM_FUSED];
+                starts256(u, s, per * c + h, a, n);
+                LLM_UNROLL
+                for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
+                    dot_tokens(u, s, w[g], q + 32 * c + 4 * g, n);
+                add_group256(sc->scale[per * c + h], s, sum, n);
+            }
+        }
+        LLM_UNROLL
+        for (int t = 0; t < n; t++) acc[t] = finish256(u, sc, a + t, sum[t], acc[t]);
+    }
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) store_rows(job, t, acc[t]);
+}
+
+LLM_INLINE void tile256(const llm_unpacking *u, llm_scratch *s, const int8_t *q,
+                        const llm_act256 *a, float (*sums)[16], const int n) {
+    vf sum[LLM_TILE];
+    const int per = 32 / u->group;
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) sum[t] = vf_zero();
+    for (int g = 0; g < 8 * per; g++) {
+        vi dot[LLM_TILE];
+        starts256(u, dot, g, a, n);
+        LLM_UNROLL
+        for (int i = 0; i < 8 / per; i++) {
+            int k = 8 / per * g + i;
+            dot_tokens(u, dot, vb_load(s->w + 64 * k), q + 4 * k, n);
+        }
+        add_group256(s->scales.scale[g], dot, sum, n);
+    }
+    LLM_UNROLL
+    for (int t = 0; t < n; t++)
+        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
+}
+
+LLM_INLINE void many256(const llm_unpacking *u, int32_t type, const llm_panel_job *job) {
+    const llm_acts *x = job->x;
+    llm_scratch *s = (llm_scratch *)(void *)job->scratch;
+    int64_t n_blocks = job->w->n_cols / 256;
+    int32_t strip = strip_size(n_blocks * (256 + (int64_t)sizeof(llm_act256)));
+    for (int32_t first = 0; first < x->n; first += strip) {
+        int32_t n = x->n - first < strip ? x->n - first : strip;
+        memset(s->sums, 0, (size_t)n * sizeof *s->sums);
+        for (int64_t sb = 0; sb < n_blocks; sb++) {
+            const uint8_t *p = panel_superblock(job, sb, 256);
+            unpack_scales(u, type, p, &s->scales);
+            for (int c = 0; c < 8; c++) {
+                vb w[8];
+                unpack_chunk(u, p, c, w);
+                LLM_UNROLL
+                for (int g = 0; g < 8; g++) vb_store(s->w + 512 * c + 64 * g, w[g]);
+            }
+            const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + first);
+            const llm_act256 *a = x->a256 + sb * x->n + first;
+            for (int32_t t = 0, size; t < n; t += size) {
+                size = tile_size(n - t);
+                LLM_TILE_SWITCH(size, tile256, u, s, q + 256 * t, a + t, s->sums + t)
+            }
+        }
+        store_strip(job, (const float (*)[16])s->sums, first, n);
+    }
+}
+
+#define TYPE(name, type, zero, book, mins, group)                                                 \
+    static void panel_##name(const llm_panel_job *job) {                                          \
+        static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, group};             \
+        LLM_FUSED_SWITCH(job->x->n, many256(&u, type, job), few256, &u, type, job)                \
+    }
+
+TYPE(q2_k, LLM_Q2_K, 0, LLM_BOOK_NONE, true, 16)
+TYPE(q3_k, LLM_Q3_K, 4, LLM_BOOK_NONE, false, 16)
+TYPE(q4_k, LLM_Q4_K, 0, LLM_BOOK_NONE, true, 32)
+TYPE(q5_k, LLM_Q5_K, 0, LLM_BOOK_NONE, true, 32)
+TYPE(q6_k, LLM_Q6_K, 32, LLM_BOOK_NONE, false, 16)
+TYPE(iq4_xs, LLM_IQ4_XS, 128, LLM_BOOK_IQ4, false, 32)
+
+void LLM_FN(panel_q256)(const llm_panel_job *job) {
+    switch (job->w->format->type) {
+    case LLM_Q2_K: panel_q2_k(job); break;
+    case LLM_Q3_K: panel_q3_k(job); break;
+    case LLM_Q4_K: panel_q4_k(job); break;
+    case LLM_Q5_K: panel_q5_k(job); break;
+    case LLM_Q6_K: panel_q6_k(job); break;
+    case LLM_IQ4_XS: panel_iq4_xs(job); break;
+    }
+}

@@ -1,0 +1,131 @@
+/* matmul_q32.c: weights with blocks of 32 against activations with a scale per 32.
+ *
+ * Per output and block, blocks ascending:
+ *   dot = sum of (q - z) * a, an exact integer
+ *   acc = fma(d_w * d_a, (float)dot, acc)
+ *   acc = fma(m_w, d_a * (float)sum(a), acc)      for types with a min
+ */
+#include "backend/cpu/tile.h"
+
+LLM_INLINE vi start32(const llm_unpacking *u, const llm_act32 *a, int b) {
+    return u->zero == 8     ? vi_set1(a->neg8[b])
+           : u->zero == 16  ? vi_set1(a->neg16[b])
+           : u->zero == 128 ? vi_set1(a->neg128[b])
+                            : vi_set1(0);
+}
+
+LLM_INLINE void starts32(const llm_unpacking *u, vi *s, int b, const llm_act32 *a, const int n) {
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) s[t] = start32(u, a + t, b);
+}
+
+LLM_INLINE void add_block32(const llm_unpacking *u, const vi *s, vf d, vf m, int b,
+                            const llm_act32 *a, vf *acc, const int n) {
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) {
+        acc[t] = vf_fma(vf_mul(d, vf_set1(a[t].d[b])), vi_to_f(s[t]), acc[t]);
+        if (u->mins) acc[t] = vf_fma(m, vf_set1(a[t].dsum[b]), acc[t]);
+    }
+}
+
+LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, const int n) {
+    const llm_acts *x = job->x;
+    int64_t n_blocks = job->w->n_cols / 32;
+    const int bytes = 16 * u->layout->bytes;
+    vf acc[LLM_FUSED];
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) acc[t] = vf_zero();
+    for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
+        int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
+        const uint8_t *p = panel_superblock(job, sb, 32 * nb);
+        const int8_t *q = x->q[LLM_ACT_Q32] + sb * 256 * n;
+        const llm_act32 *a = x->a32 + sb * n;
+        for (int b = 0; b < nb; b++, p += bytes) {
+            for (int i = 0; i < bytes; i += 64) vb_prefetch(p + i + LLM_AHEAD);
+            vb w[8];
+            unpack_chunk(u, p, 0, w);
+            vi s[LLM_FUSED];
+            starts32(u, s, b, a, n);
+            LLM_UNROLL
+            for (int g = 0; g < 8; g++) dot_tokens(u, s, w[g], q + 32 * b + 4 * g, n);
+            vf m = u->mins ? unpack_u16(u, p, 1) : vf_zero();
+            add_block32(u, s, unpack_scale32(u, p), m, b, a, acc, n);
+        }
+    }
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) store_rows(job, t, acc[t]);
+}
+
+LLM_INLINE void tile32(const llm_unpacking *u, llm_scratch *s, int nb, const int8_t *q,
+                       const llm_act32 *a, float (*sums)[16], const int n) {
+    vf acc[LLM_TILE];
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) acc[t] = vf_load(sums[t]);
+    for (int b = 0; b < nb; b++) {
+        vi dot[LLM_TILE];
+        starts32(u, dot, b, a, n);
+        LLM_UNROLL
+        for (int g = 0; g < 8; g++)
+            dot_tokens(u, dot, vb_load(s->w + 512 * b + 64 * g), q + 32 * b + 4 * g, n);
+        vf m = u->mins ? vf_load(s->m[b]) : vf_zero();
+        add_block32(u, dot, vf_load(s->d[b]), m, b, a, acc, n);
+    }
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
+}
+
+LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
+    const llm_acts *x = job->x;
+    llm_scratch *s = (llm_scratch *)(void *)job->scratch;
+    int64_t n_blocks = job->w->n_cols / 32;
+    int32_t strip = strip_size(n_blocks * (32 + (int64_t)sizeof(llm_act32) / 8));
+    for (int32_t first = 0; first < x->n; first += strip) {
+        int32_t n = x->n - first < strip ? x->n - first : strip;
+        memset(s->sums, 0, (size_t)n * sizeof *s->sums);
+        for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
+            int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
+            const uint8_t *p = panel_superblock(job, sb, 32 * nb);
+            for (int b = 0; b < nb; b++, p += 16 * u->layout->bytes) {
+                vb w[8];
+                unpack_chunk(u, p, 0, w);
+                LLM_UNROLL
+                for (int g = 0; g < 8; g++) vb_store(s->w + 512 * b + 64 * g, w[g]);
+                vf_store(s->d[b], unpack_scale32(u, p));
+                if (u->mins) vf_store(s->m[b], unpack_u16(u, p, 1));
+            }
+            const int8_t *q = x->q[LLM_ACT_Q32] + 256 * (sb * x->n + first);
+            const llm_act32 *a = x->a32 + sb * x->n + first;
+            for (int32_t t = 0, size; t < n; t += size) {
+                size = tile_size(n - t);
+                LLM_TILE_SWITCH(size, tile32, u, s, nb, q + 256 * t, a + t, s->sums + t)
+            }
+        }
+        store_strip(job, (const float (*)[16])s->sums, first, n);
+    }
+}
+
+#define TYPE(name, zero, book, mins)                                                              \
+    static void panel_##name(const llm_panel_job *job) {                                          \
+        static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, 32};                \
+        LLM_FUSED_SWITCH(job->x->n, many32(&u, job), few32, &u, job)                              \
+    }
+
+TYPE(q4_0, 8, LLM_BOOK_NONE, false)
+TYPE(q4_1, 0, LLM_BOOK_NONE, true)
+TYPE(q5_0, 16, LLM_BOOK_NONE, false)
+TYPE(q5_1, 0, LLM_BOOK_NONE, true)
+TYPE(q8_0, 128, LLM_BOOK_NONE, false)
+TYPE(iq4_nl, 128, LLM_BOOK_IQ4, false)
+TYPE(mxfp4, 128, LLM_BOOK_MXFP4, false)
+
+void LLM_FN(panel_q32)(const llm_panel_job *job) {
+    switch (job->w->format->type) {
+    case LLM_Q4_0: panel_q4_0(job); break;
+    case LLM_Q4_1: panel_q4_1(job); break;
+    case LLM_Q5_0: panel_q5_0(job); break;
+    case LLM_Q5_1: panel_q5_1(job); break;
+    case LLM_Q8_0: panel_q8_0(job); break;
+    case LLM_IQ4_NL: panel_iq4_nl(job); break;
+    case LLM_MXFP4: panel_mxfp4(job); break;
+    }
+}
