@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
 
 if TYPE_CHECKING:
     from localllm.engine.machine import MachineFacts, Roofs
-    from localllm.engine.runner import Model, Runner, SequenceState
-    from localllm.text.tokenizer import Tokenizer
+    from localllm.engine.open import Parts
+    from localllm.engine.runner import SequenceState
 
 #: A native run of decode steps may keep the caller waiting this long.
 RUN_SECONDS = 0.03
@@ -75,18 +75,19 @@ class Stats:
 class Session:
     """Use `Session.open`; close it, or use it as a context manager."""
 
-    def __init__(
-        self,
-        model: Model,
-        runner: Runner,
-        tokenizer: Tokenizer,
-        template: Callable[[Sequence[Mapping[str, str]]], list[int]],
-        info: SessionInfo,
-        load_s: float,
-    ) -> None:
-        self._model, self._runner, self._tokenizer = model, runner, tokenizer
-        self._template = template
-        self.info = info
+    def __init__(self, parts: Parts, load_s: float) -> None:
+        self._parts, self._runner, self._tokenizer = parts, parts.runner, parts.tokenizer
+        info = parts.model.info
+        self.info = SessionInfo(
+            architecture=info.architecture,
+            isa=info.isa,
+            n_threads=info.n_threads,
+            n_ctx=parts.n_ctx,
+            n_params=info.n_params,
+            weight_bytes=info.weight_bytes + info.mapped_bytes,
+            kv_bytes=parts.runner.kv_bytes,
+            description=f"{parts.name} {parts.quantization}".strip(),
+        )
         self.stats = Stats(load_s=load_s)
         self._cancelled = threading.Event()
 
@@ -110,14 +111,16 @@ class Session:
         from localllm.engine.open import open_parts
 
         started = time.perf_counter()
-        parts = open_parts(path, n_threads, n_ctx, kv_type, isa, progress)
-        return cls(*parts, load_s=time.perf_counter() - started)
+        parts = open_parts(
+            path, n_threads=n_threads, n_ctx=n_ctx, kv_type=kv_type, isa=isa, progress=progress
+        )
+        return cls(parts, time.perf_counter() - started)
 
     def chat(
         self, messages: Sequence[Mapping[str, str]], params: GenerateParams
     ) -> Iterator[Chunk]:
-        """Answers the last of `messages` ({"role", "content"} each), through the model's template."""
-        return self._answer(self._template(messages), params)
+        """Answers the last of `messages` ({"role", "content"} each), in the model's template."""
+        return self._answer(self._parts.encode_chat(messages), params)
 
     def complete(self, prompt: str, params: GenerateParams) -> Iterator[Chunk]:
         """Continues a text as it is, without a template."""
@@ -131,7 +134,7 @@ class Session:
     def close(self) -> None:
         self.cancel()
         self._runner.close()
-        self._model.close()
+        self._parts.model.close()
 
     def __enter__(self) -> Session:
         return self
@@ -234,21 +237,15 @@ class Session:
             step_s = (time.perf_counter() - began) / len(tokens)
 
 
-def describe(metadata: Mapping[str, Any], quantization: str) -> str:
-    """One line on a model: its name as the file gives it, and its quantization."""
-    name = metadata.get("general.name") or metadata.get("general.basename") or "unnamed model"
-    return f"{name} {quantization}".strip()
-
-
 def machine_facts() -> MachineFacts:
-    """Instruction sets, threads and memory of the machine that answers."""
-    from localllm.engine.machine import facts
+    """What this machine is: instruction sets, threads, memory."""
+    from localllm.engine import machine
 
-    return facts()
+    return machine.facts()
 
 
 def machine_roofs() -> Roofs:
-    """The measured roofs of the machine that answers: about a second."""
-    from localllm.engine.machine import measure_roofs
+    """What this machine can do at most: reading memory, and int8 dot products; takes a second."""
+    from localllm.engine import machine
 
-    return measure_roofs()
+    return machine.measure_roofs()

@@ -3,6 +3,7 @@
 
 #include "base/os_memory.h"
 #include "base/status.h"
+#include "gguf/gguf.h"
 #include "model/model.h"
 
 static uint64_t mapped_bytes(const llm_model *m) {
@@ -33,6 +34,7 @@ llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_par
     llm_model *m = calloc(1, sizeof *m);
     if (!m) return llm_fail(err, LLM_E_MEMORY, "no memory for a model");
     m->kernels = kernels;
+    m->is_mapped = llm_gguf_is_mapped(g);
     llm_status s = llm_read_hparams(g, m, err);
     if (s == LLM_OK) s = llm_bind_tensors(g, m, err);
     if (s == LLM_OK) {

@@ -19,6 +19,7 @@ typedef struct pack_plan {
     atomic_llong next_job;
     atomic_llong done_jobs;
     const llm_model_params *params;
+    bool drop;
     atomic_bool cancelled;
 } pack_plan;
 
@@ -41,8 +42,10 @@ static void pack_job(void *context, int32_t thread, int32_t n_threads) {
         int64_t end = begin + PANELS_PER_JOB < n_panels(w) ? begin + PANELS_PER_JOB : n_panels(w);
         llm_pack_panels(w, begin, end, p->arena + p->offsets[which]);
         uint64_t row_bytes = llm_row_bytes(w->format, w->n_cols);
-        llm_os_drop_mapped(w->raw + (uint64_t)begin * LLM_PANEL_ROWS * row_bytes,
-                           (uint64_t)(end - begin) * LLM_PANEL_ROWS * row_bytes);
+        if (p->drop) {
+            llm_os_drop_mapped(w->raw + (uint64_t)begin * LLM_PANEL_ROWS * row_bytes,
+                               (uint64_t)(end - begin) * LLM_PANEL_ROWS * row_bytes);
+        }
         int64_t done = atomic_fetch_add(&p->done_jobs, 1) + 1;
         if (p->params && p->params->progress) {
             *(volatile int32_t *)p->params->progress = (int32_t)(done * 1000 / total);
@@ -100,7 +103,7 @@ static llm_status run_plan(llm_model *m, llm_threads *t, pack_plan *p, llm_error
 llm_status llm_make_panels(llm_model *m, llm_threads *t, const llm_model_params *params,
                            llm_error *err) {
     size_t n = (size_t)m->h.n_layers * MATRICES_PER_LAYER + 2;
-    pack_plan p = {.params = params};
+    pack_plan p = {.params = params, .drop = m->is_mapped};
     p.weights = calloc(n, sizeof *p.weights);
     p.offsets = calloc(n, sizeof *p.offsets);
     p.first_job = calloc(n + 1, sizeof *p.first_job);
