@@ -100,6 +100,11 @@ typedef struct llm_kernels {
     void (*rope)(float *x, const float *cos, const float *sin, int32_t n_pairs, int32_t halves);
 
     double (*int8_ops)(int64_t n_iterations); /* register-resident int8 dots; returns ops done */
+
+    /* stream.c. Sums n_bytes (whole 256-byte steps) from p, as n_streams (1, 2, 4, 8) interleaved
+     * streams that prefetch ahead_bytes, 0 for none: the bandwidth roof. */
+    int32_t (*read_sum)(const uint8_t *p, uint64_t n_bytes, int32_t n_streams,
+                        uint64_t ahead_bytes);
 } llm_kernels;
 
 /* The kernels of an instruction set by name, NULL for the best one; NULL if it is not compiled in
