@@ -14,10 +14,11 @@ import click
 from localllm.cli import output
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
 from localllm.cli.options import Found, ModelName, Number, find_model
-from localllm.errors import ArgumentError
+from localllm.errors import ArgumentError, UnsupportedError
+from localllm.store import catalog
 
 if TYPE_CHECKING:
-    from localllm.session import Chunk, Session
+    from localllm.session import Chunk, GenerateParams, Session
 
 MAX_STDIN_BYTES = 16 << 20  # beyond the context of any model here, and still quick to read
 ISAS = ("scalar", "avx2", "avx512", "neon")
@@ -131,11 +132,7 @@ def command(
         with session:
             interrupts.first = session.cancel
             line.clear()
-            if raw:
-                chunks = session.complete(text, params)
-            else:
-                messages = [{"role": "system", "content": system}] if system is not None else []
-                chunks = session.chat([*messages, {"role": "user", "content": text}], params)
+            chunks = _start(session, found, text, system, params, raw=raw)
             answer, finish_reason = _shown(chunks, quiet=as_json)
             report = _report(found, session, params.temperature, seed, kv_type, finish_reason)
     if as_json:
@@ -147,6 +144,43 @@ def command(
             f"note: the answer ends here because the context of {report['n_ctx']} tokens is full"
         )
     return EXIT_CODE if finish_reason == "cancelled" else 0
+
+
+def _start(
+    session: Session,
+    found: Found,
+    text: str,
+    system: str | None,
+    params: GenerateParams,
+    *,
+    raw: bool,
+) -> Iterator[Chunk]:
+    """Begins the answer: through the model's template, or plainly where it has none."""
+    if not raw and not _is_base(found):
+        messages = [{"role": "system", "content": system}] if system is not None else []
+        try:
+            return session.chat([*messages, {"role": "user", "content": text}], params)
+        except UnsupportedError as e:  # no template, and none that would fit
+            if system is not None:
+                raise
+            output.say(f"note: {output.escape_line(e.message)}")
+            raw = True
+    if not raw:
+        if system is not None:
+            raise ArgumentError(
+                f"--system needs a chat template, and {found.label} is a base model without one",
+                "Write the instructions into the prompt.",
+            )
+        output.say(f"note: {found.label} is a base model: it continues the prompt (as with --raw)")
+    return session.complete(text, params)
+
+
+def _is_base(found: Found) -> bool:
+    """Whether the catalogue says that this very file was never taught to chat."""
+    if found.model is None or found.model.record is None:
+        return False
+    entry = catalog.load().find(found.model.ref)
+    return entry is not None and entry.sha256 == found.model.record.sha256 and not entry.chat
 
 
 def _shown(chunks: Iterator[Chunk], *, quiet: bool) -> tuple[str, str]:

@@ -57,6 +57,29 @@ def test_run_pulls_and_says_so(made: MadeUp) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "yes\n", "")
 
 
+def test_base_model_continues_the_prompt(tmp_path: Path) -> None:
+    made = small_models.make(tmp_path, chat=False)
+    assert run(made, "pull", "madeup").returncode == 0
+    done = run(made, "run", "madeup", "Once upon")
+    assert json.loads(done.stdout)["raw"] == "Once upon"
+    assert (
+        done.stderr == "note: madeup:1k is a base model: it continues the prompt (as with --raw)\n"
+    )
+    assert run(made, "run", "madeup", "--raw", "Once upon").stderr == ""
+    done = run(made, "run", "madeup", "--system", "Be brief.", "Once upon")
+    assert done.returncode == 2 and is_error(done.stderr, "--system", "base model")
+
+
+def test_file_without_a_template_continues_the_prompt(made: MadeUp, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(small_models.gguf(template=None))
+    done = run(made, "run", str(path), "no template")
+    assert json.loads(done.stdout)["raw"] == "no template"
+    assert done.stderr == "note: the file has no template\\x1b\n"
+    done = run(made, "run", str(path), "--system", "x", "no template")
+    assert done.returncode == 1 and is_error(done.stderr, "no template")
+
+
 def test_show_does_not_pull(made: MadeUp) -> None:
     done = run(made, "show", "madeup")
     assert done.returncode == 1

@@ -1,11 +1,10 @@
 """A session that answers without a model, with the interface of `localllm.session`.
 
-What it does is told by the prompt, so that a test steers it from outside the process: `say TEXT`
-answers TEXT, in which \\xHH and \\uHHHH stand for characters;
-`count N` answers N numbers, 2 ms each;
+What it does is told by the prompt, so that a test steers it from outside the process. `say TEXT`
+answers TEXT, in which \\xHH and \\uHHHH stand for characters. `count N` answers N numbers, 2 ms each.
 `block S` holds the thread for S seconds in one call that a signal does not end, as a native prefill
-does; `fail` and `crash` raise; anything else is repeated as JSON with the parameters. A model file
-whose name begins with `slow` holds the load up in the same way for 30 s.
+does. `fail`, `crash` and `no template` raise. Anything else is repeated as JSON with the parameters.
+A model file whose name begins with `slow` holds the load up, as `block 30` does.
 """
 
 from __future__ import annotations
@@ -17,9 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from localllm.engine.machine import MachineFacts, Roofs
-from localllm.errors import ArgumentError, LocalLLMError
+if TYPE_CHECKING:
+    from localllm.engine.machine import MachineFacts, Roofs
+
+from localllm.errors import ArgumentError, LocalLLMError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Session:
         return cls(info, kv_type)
 
     def chat(self, messages: list[dict[str, str]], params: GenerateParams) -> Iterator[Chunk]:
+        if messages[-1]["content"] == "no template":
+            raise UnsupportedError("the file has no template\x1b")
         return self._answer(messages[-1]["content"], {"messages": messages}, params)
 
     def complete(self, prompt: str, params: GenerateParams) -> Iterator[Chunk]:
@@ -149,6 +153,8 @@ def _hold(seconds: float) -> None:
 
 
 def machine_facts() -> MachineFacts:
+    from localllm.engine.machine import MachineFacts
+
     return MachineFacts(
         isa="avx2",
         isas=("scalar", "avx2"),
@@ -164,4 +170,6 @@ def machine_facts() -> MachineFacts:
 
 
 def machine_roofs() -> Roofs:
+    from localllm.engine.machine import Roofs
+
     return Roofs(n_threads=2, n_bytes=256 << 20, read_gb_per_s=12.5, int8_gop_per_s=345.6)

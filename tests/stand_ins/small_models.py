@@ -78,6 +78,7 @@ def make(
     content: bytes | None = None,
     n_parts: int = 1,
     stored: bool = False,
+    chat: bool = True,
 ) -> MadeUp:
     """Writes wheels to folder/wheels and the catalogue to folder/catalog. `stored`: uncompressed,
     so that the download is as long as the content."""
@@ -89,7 +90,7 @@ def make(
     text = (
         f'name = "{name}"\n[[tag]]\ntag = "{tag}"\ndefault = true\ndescription = "made up"\n'
         f'architecture = "llama"\nquantization = "F32"\nparameters = 64\ncontext = 2048\n'
-        f'chat = true\nlicence = "CC0"\nsize = {len(content)}\n'
+        f'chat = {str(chat).lower()}\nlicence = "CC0"\nsize = {len(content)}\n'
         f'sha256 = "{hashlib.sha256(content).hexdigest()}"\n'
     )
     wheels = []
