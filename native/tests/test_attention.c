@@ -325,18 +325,18 @@ static uint64_t checksum(const llm_kernels *k) {
 }
 
 int main(void) {
-    static const int32_t dims[] = {16, 32, 64, 80, 96, 128, 256, 320};
+    static const int32_t dims[] = {16, 32, 48, 64, 80, 96, 128, 256, 320};
     const uint64_t known = 0xbc63c252c9ea4ce8;
     if (!llm_kernels_of("scalar")) {
         fprintf(stderr, "no scalar kernels\n");
         return 1;
     }
     for (int kv = 0; kv < 2; kv++)
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 9; i++) {
             int32_t dim = dims[i];
             if (kv == LLM_KV_Q8_0 && dim % 32) continue;
             for (int32_t group = 1; group <= 8; group++) { /* decode */
-                shape s = {kv, dim, group, group, 31 * group + i, 0, group == 3 ? 5.0f : 0.0f};
+                shape s = {kv, dim, group, group, 30 * group + i, 0, group == 3 ? 5.0f : 0.0f};
                 check_shape(&s);
             }
             shape more[] = {{kv, dim, 3, 64, 0, 0, 0.0f},   {kv, dim, 1, 64, 120, 40, 0.0f},
