@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from localllm.engine.blocks import BLOCK_TOKENS
 from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, OutOfMemoryError
 from localllm.store.inspect import GgufFile
+from localllm.text.chat_template import ChatTemplate
 from localllm.text.tokenizer import Tokenizer
 
 #: The KV pool may take this share of the memory that is free once the weights are in.
@@ -22,7 +24,7 @@ MIN_CONTEXT = 512
 MAX_BATCH_TOKENS = 512
 
 
-@dataclass(frozen=True)
+@dataclass
 class Parts:
     """Everything that one model file needs to talk."""
 
@@ -33,6 +35,11 @@ class Parts:
     n_ctx: int
     name: str
     quantization: str
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """Made when it is first needed: a base model without one still continues texts."""
+        return ChatTemplate.from_metadata(self.metadata, self.tokenizer)
 
 
 def open_parts(
