@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import time
 from typing import IO
@@ -138,8 +137,8 @@ class ProgressLine:
         if not self._enabled or (not force and now - self._drawn_at < _REDRAW_S):
             return
         self._drawn_at = now
-        width = shutil.get_terminal_size().columns - 1
-        self._write(_CLEAR_LINE + escape_line(line)[:width])
+        # The last column stays free: some terminals wrap as soon as it is filled.
+        self._write(_CLEAR_LINE + escape_line(line)[: _columns() - 1])
         self.shown = True
 
     def clear(self) -> None:
@@ -154,6 +153,14 @@ class ProgressLine:
             stream.flush()
         except (OSError, ValueError):
             self._enabled = False
+
+
+def _columns() -> int:
+    """Width of the terminal behind stderr; 80 if it does not say."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def _is_screen() -> bool:

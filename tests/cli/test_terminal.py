@@ -19,8 +19,8 @@ pexpect = pytest.importorskip("pexpect")
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
 
 
-def spawn(home: Path, *args: str, **more: str) -> pexpect.spawn:
-    """A command on a terminal of 80 columns."""
+def spawn(home: Path, *args: str, columns: int = 80, **more: str) -> pexpect.spawn:
+    """A command on a terminal."""
     env = environment(home, TERM="xterm", **more)
     return pexpect.spawn(
         sys.executable,
@@ -28,7 +28,7 @@ def spawn(home: Path, *args: str, **more: str) -> pexpect.spawn:
         env=env,
         encoding="utf-8",
         timeout=30,
-        dimensions=(24, 80),
+        dimensions=(24, columns),
         codec_errors="strict",
     )
 
@@ -54,6 +54,18 @@ def test_load_progress_is_drawn_and_cleared(model: str, tmp_path: Path) -> None:
     assert "loading" in text and "\r\x1b[K" in text
     # What is left on the screen: only what follows the last clearing.
     assert text.rsplit("\x1b[K", 1)[1] == "hello\r\n"
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(0, "loading madeup"), (12, "loading mad")])
+def test_progress_fits_the_screen(tmp_path: Path, columns: int, shown: str) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "madeup.gguf").write_bytes(small_models.gguf())
+    child = spawn(tmp_path, "run", "madeup", "say x", columns=columns)
+    _, text = finish(child)
+    lines = [line for line in text.split("\r\x1b[K") if line.startswith("loading")]
+    assert lines and all(line.startswith(shown) for line in lines)
+    assert all(len(line) <= (columns or 80) - 1 for line in lines)
 
 
 def test_dumb_terminal_gets_no_control_sequences(model: str, tmp_path: Path) -> None:

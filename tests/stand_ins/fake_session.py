@@ -1,10 +1,10 @@
 """A session that answers without a model, with the interface of `localllm.session`.
 
 What it does is told by the prompt, so that a test steers it from outside the process. `say TEXT`
-answers TEXT, in which \\xHH and \\uHHHH stand for characters. `count N` answers N numbers, 2 ms each.
+answers TEXT, in which \\xHH and \\uHHHH stand for characters. `count N` answers N numbers in 2N ms.
 `block S` holds the thread for S seconds in one call that a signal does not end, as a native prefill
-does. `fail`, `crash` and `no template` raise. Anything else is repeated as JSON with the parameters.
-A model file whose name begins with `slow` holds the load up, as `block 30` does.
+does. `fail`, `crash` and `no template` raise. Anything else is repeated as JSON, with what else was
+given. A model file whose name begins with `slow` holds the load up, as `block 30` does.
 """
 
 from __future__ import annotations
