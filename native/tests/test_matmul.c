@@ -168,7 +168,8 @@ static void check_extremes(int32_t type) {
             if (!llm_kernels_of(fast_isas[i])) continue;
             for (int32_t t = 1; t <= TOKENS; t += 4) {
                 multiply(fast_isas[i], &m.panels, x, t, y);
-                EXPECT(same_bits(y, want, t * ROWS), "%s %s extremes, n %d", fast_isas[i], f->name, t);
+                EXPECT(same_bits(y, want, t * ROWS), "%s %s extremes, n %d", fast_isas[i], f->name,
+                       t);
             }
         }
     }
@@ -213,8 +214,10 @@ int main(void) {
         int32_t n_cols = f->block_elements == 256 ? 3 : 5;
         for (int32_t r = 0; r < 4; r++)
             for (int32_t c = 0; c < n_cols; c++)
-                if (r == 2 && c == n_cols - 1) check_shape(type, rows[r], cols[c], counts, 10);
-                else check_shape(type, rows[r], cols[c], few, 3);
+                if (r == 2 && c == n_cols - 1)
+                    check_shape(type, rows[r], cols[c], counts, 10);
+                else
+                    check_shape(type, rows[r], cols[c], few, 3);
         check_special_tokens(type);
         check_extremes(type);
     }

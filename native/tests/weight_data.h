@@ -4,17 +4,17 @@
 
 #include "kernel_check.h"
 
-static const int32_t native_types[] = {LLM_F32,  LLM_F16,  LLM_Q4_0, LLM_Q4_1,   LLM_Q5_0,  LLM_Q5_1,
-                                       LLM_Q8_0, LLM_Q2_K, LLM_Q3_K, LLM_Q4_K,   LLM_Q5_K,  LLM_Q6_K,
-                                       LLM_BF16, LLM_IQ4_NL, LLM_IQ4_XS, LLM_MXFP4};
+static const int32_t native_types[] = {
+    LLM_F32,  LLM_F16,  LLM_Q4_0, LLM_Q4_1, LLM_Q5_0, LLM_Q5_1,   LLM_Q8_0,   LLM_Q2_K,
+    LLM_Q3_K, LLM_Q4_K, LLM_Q5_K, LLM_Q6_K, LLM_BF16, LLM_IQ4_NL, LLM_IQ4_XS, LLM_MXFP4};
 enum { N_NATIVE_TYPES = sizeof native_types / sizeof *native_types };
 
 /* Offsets of the f16 fields of a block; -1: none. */
 static inline void f16_fields(int32_t type, int32_t at[2]) {
     at[0] = type == LLM_Q2_K ? 80 : type == LLM_Q3_K ? 108 : type == LLM_Q6_K ? 208 : 0;
     at[1] = type == LLM_Q4_1 || type == LLM_Q5_1 || type == LLM_Q4_K || type == LLM_Q5_K ? 2
-            : type == LLM_Q2_K                                                          ? 82
-                                                                                        : -1;
+            : type == LLM_Q2_K                                                           ? 82
+                                                                                         : -1;
     if (type == LLM_F32 || type == LLM_BF16 || type == LLM_MXFP4) at[0] = -1;
 }
 

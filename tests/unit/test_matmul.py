@@ -19,9 +19,19 @@ Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
 SCALE_FIELDS = {  # offsets of d, and of dmin or m, in a block
-    **{"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,)},
-    **{"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)},
-    **{"IQ4_XS": (0,), "MXFP4": (0,)},
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q8_0": (0,),
+    "IQ4_NL": (0,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ4_XS": (0,),
+    "MXFP4": (0,),
 }
 FLOATS = ("F32", "F16", "BF16")
 GROUP = {"Q2_K": 16, "Q3_K": 16, "Q6_K": 16}  # elements that share a scale, else 32
@@ -34,8 +44,8 @@ def random_weights(type_name: str, n_rows: int, n_cols: int, seed: int) -> Bytes
         if type_name == "F32":
             return w.view(np.uint8)
         if type_name == "F16":
-            return w.astype(np.float16).view(np.uint8)
-        return (w.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+            return np.asarray(w.astype(np.float16).view(np.uint8))
+        return np.asarray((w.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8))
     elements, size = GGML_QUANT_SIZES[GGMLQuantizationType[type_name]]
     blocks = rng.integers(0, 256, (n_rows * n_cols // elements, size), dtype=np.uint8)
     for at in SCALE_FIELDS[type_name]:

@@ -21,11 +21,12 @@ struct llm_op_weight {
 static llm_status check_shape(const llm_format *f, uint64_t src_bytes, int64_t n_rows,
                               int64_t n_cols, llm_error *err) {
     if (n_rows < 1 || n_rows > MAX_SIDE || n_cols < 1 || n_cols > MAX_SIDE)
-        return llm_fail(err, LLM_E_ARGUMENT, "matrix of %" PRId64 " x %" PRId64 ": sides are 1 to 2^31",
-                        n_rows, n_cols);
+        return llm_fail(err, LLM_E_ARGUMENT,
+                        "matrix of %" PRId64 " x %" PRId64 ": sides are 1 to 2^31", n_rows, n_cols);
     if (n_cols % f->block_elements)
-        return llm_fail(err, LLM_E_ARGUMENT, "%" PRId64 " columns is not a multiple of the %s block of %d",
-                        n_cols, f->name, f->block_elements);
+        return llm_fail(err, LLM_E_ARGUMENT,
+                        "%" PRId64 " columns is not a multiple of the %s block of %d", n_cols,
+                        f->name, f->block_elements);
     uint64_t need;
     if (!llm_mul_u64(llm_row_bytes(f, n_cols), (uint64_t)n_rows, &need) || need != src_bytes)
         return llm_fail(err, LLM_E_ARGUMENT,

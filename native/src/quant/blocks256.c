@@ -22,7 +22,8 @@ static inline void join_runs(const uint8_t *q, int32_t n, int32_t bits, int32_t 
     int32_t mask = (1 << bits) - 1;
     memset(raw, 0, (size_t)n);
     for (int32_t j = 0; j < 8 / bits; j++)
-        for (int32_t i = 0; i < n; i++) raw[i] |= (uint8_t)((q[j * n + i] >> at & mask) << bits * j);
+        for (int32_t i = 0; i < n; i++)
+            raw[i] |= (uint8_t)((q[j * n + i] >> at & mask) << bits * j);
 }
 
 static void split_q2_k(const uint8_t *raw, llm_row_block *b) {

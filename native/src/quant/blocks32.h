@@ -12,10 +12,10 @@
 
 #include "quant/formats.h"
 
-#define LLM_DECLARE_FORMAT(name)                                                                  \
-    void llm_dequantize_##name(const uint8_t *src, float *dst, int64_t n);                        \
-    void llm_pack_##name(const uint8_t *src, int64_t row_stride, int32_t n_rows,                  \
-                         int64_t n_blocks, uint8_t *panel);                                       \
+#define LLM_DECLARE_FORMAT(name)                                                                   \
+    void llm_dequantize_##name(const uint8_t *src, float *dst, int64_t n);                         \
+    void llm_pack_##name(const uint8_t *src, int64_t row_stride, int32_t n_rows, int64_t n_blocks, \
+                         uint8_t *panel);                                                          \
     void llm_unpack_row_##name(const uint8_t *panel, int32_t row, uint8_t *raw);
 
 LLM_DECLARE_FORMAT(q4_0)

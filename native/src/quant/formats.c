@@ -8,10 +8,17 @@
 #include "quant/blocks32.h"
 #include "quant/floats.h"
 
-#define NATIVE(NAME, type, elements, bytes, act, fn)                                              \
-    {NAME, type, elements, bytes, true, act, llm_dequantize_##fn, llm_pack_##fn,                  \
+#define NATIVE(NAME, type, elements, bytes, act, fn)                                               \
+    {NAME,                                                                                         \
+     type,                                                                                         \
+     elements,                                                                                     \
+     bytes,                                                                                        \
+     true,                                                                                         \
+     act,                                                                                          \
+     llm_dequantize_##fn,                                                                          \
+     llm_pack_##fn,                                                                                \
      llm_unpack_row_##fn}
-#define SIZE_ONLY(NAME, type, elements, bytes)                                                    \
+#define SIZE_ONLY(NAME, type, elements, bytes)                                                     \
     {NAME, type, elements, bytes, false, LLM_ACT_F32, NULL, NULL, NULL}
 
 /* By type number. Removed numbers (4, 5, 31 to 33, 36 to 38) are unknown on purpose. */
@@ -100,7 +107,8 @@ llm_status llm_dequantize(int32_t type, const uint8_t *src, uint64_t src_bytes, 
     uint64_t need = llm_row_bytes(f, n);
     if (src_bytes != need || (n && !need))
         return llm_fail(err, LLM_E_ARGUMENT,
-                        "dequantize: %" PRIu64 " bytes given, %" PRId64 " elements of %s take %" PRIu64,
+                        "dequantize: %" PRIu64 " bytes given, %" PRId64
+                        " elements of %s take %" PRIu64,
                         src_bytes, n, f->name, need);
     if (n && (!src || !dst)) return llm_fail(err, LLM_E_ARGUMENT, "dequantize: null buffer");
     f->dequantize(src, dst, n);

@@ -20,9 +20,22 @@
 #define LLM_PANEL_ROWS 16
 
 enum { /* GGML type numbers */
-    LLM_F32 = 0, LLM_F16 = 1, LLM_Q4_0 = 2, LLM_Q4_1 = 3, LLM_Q5_0 = 6, LLM_Q5_1 = 7, LLM_Q8_0 = 8,
-    LLM_Q2_K = 10, LLM_Q3_K = 11, LLM_Q4_K = 12, LLM_Q5_K = 13, LLM_Q6_K = 14, LLM_IQ4_NL = 20,
-    LLM_IQ4_XS = 23, LLM_BF16 = 30, LLM_MXFP4 = 39
+       LLM_F32 = 0,
+       LLM_F16 = 1,
+       LLM_Q4_0 = 2,
+       LLM_Q4_1 = 3,
+       LLM_Q5_0 = 6,
+       LLM_Q5_1 = 7,
+       LLM_Q8_0 = 8,
+       LLM_Q2_K = 10,
+       LLM_Q3_K = 11,
+       LLM_Q4_K = 12,
+       LLM_Q5_K = 13,
+       LLM_Q6_K = 14,
+       LLM_IQ4_NL = 20,
+       LLM_IQ4_XS = 23,
+       LLM_BF16 = 30,
+       LLM_MXFP4 = 39
 };
 
 /* What a matmul over a weight of this format needs of its activations. */
@@ -57,7 +70,7 @@ uint64_t llm_row_bytes(const llm_format *f, int64_t n);
 typedef struct llm_weight {
     const llm_format *format;
     int64_t n_rows, n_cols;
-    const uint8_t *raw;    /* [n_rows][row_bytes], file order */
+    const uint8_t *raw; /* [n_rows][row_bytes], file order */
     const uint8_t *panels; /* [ceil(n_rows / 16)][n_cols / block_elements][16 * block_bytes] */
 } llm_weight;
 

@@ -55,8 +55,7 @@ static inline int32_t llm_u8_at(const llm_layout *l, int32_t i) {
 }
 
 /* Codebooks of the non-linear 4-bit types (facts of the formats). */
-#define LLM_IQ4_VALUES                                                                            \
-    {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+#define LLM_IQ4_VALUES {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 #define LLM_MXFP4_VALUES {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
 /* MXFP4's shared exponent e: 2^(e - 128), which with the doubled codebook is 2^(e - 127). */

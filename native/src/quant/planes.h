@@ -77,8 +77,10 @@ static inline void llm_pack_blocks(const llm_layout *l, llm_split split, const u
     llm_row_block row;
     int32_t high = llm_low_bytes(l);
     for (int64_t b = 0; b < n_blocks; b++, panel += 16 * l->bytes) {
-        if (n_rows < 16) memset(panel, 0, (size_t)(16 * l->bytes));
-        else if (l->high_bits == 1) memset(panel + high, 0, (size_t)llm_high_bytes(l));
+        if (n_rows < 16)
+            memset(panel, 0, (size_t)(16 * l->bytes));
+        else if (l->high_bits == 1)
+            memset(panel + high, 0, (size_t)llm_high_bytes(l));
         for (int32_t r = 0; r < n_rows; r++) {
             split(src + r * row_stride + b * l->bytes, &row);
             llm_put_plane(l, row.q, 0, l->low_bits, r, panel);
@@ -98,21 +100,20 @@ static inline void llm_unpack_block(const llm_layout *l, llm_join join, const ui
     llm_get_plane(l, row.q, 0, l->low_bits, r, panel);
     if (l->high_bits == 2) llm_get_plane(l, row.q, l->low_bits, 2, r, panel + high);
     if (l->high_bits == 1) llm_get_bits(l, row.q, l->low_bits, r, panel + high);
-    for (int32_t i = 0; i < l->n_u16; i++)
-        memcpy(&row.u16[i], panel + llm_u16_at(l, i) + 2 * r, 2);
+    for (int32_t i = 0; i < l->n_u16; i++) memcpy(&row.u16[i], panel + llm_u16_at(l, i) + 2 * r, 2);
     for (int32_t i = 0; i < l->n_u8; i++) row.u8[i] = panel[llm_u8_at(l, i) + r];
     join(&row, raw);
 }
 
 /* Defines llm_pack_<name> and llm_unpack_row_<name> from split_<name> and join_<name>. */
-#define LLM_DEFINE_PANELS(name)                                                                   \
-    void llm_pack_##name(const uint8_t *src, int64_t row_stride, int32_t n_rows,                  \
-                         int64_t n_blocks, uint8_t *panel) {                                      \
-        llm_pack_blocks(&llm_layout_##name, split_##name, src, row_stride, n_rows, n_blocks,      \
-                        panel);                                                                   \
-    }                                                                                             \
-    void llm_unpack_row_##name(const uint8_t *panel, int32_t row, uint8_t *raw) {                 \
-        llm_unpack_block(&llm_layout_##name, join_##name, panel, row, raw);                       \
+#define LLM_DEFINE_PANELS(name)                                                                    \
+    void llm_pack_##name(const uint8_t *src, int64_t row_stride, int32_t n_rows, int64_t n_blocks, \
+                         uint8_t *panel) {                                                         \
+        llm_pack_blocks(&llm_layout_##name, split_##name, src, row_stride, n_rows, n_blocks,       \
+                        panel);                                                                    \
+    }                                                                                              \
+    void llm_unpack_row_##name(const uint8_t *panel, int32_t row, uint8_t *raw) {                  \
+        llm_unpack_block(&llm_layout_##name, join_##name, panel, row, raw);                        \
     }
 
 #endif

@@ -66,8 +66,6 @@ static void quantize256(const float *x, int64_t k, int8_t *q, int64_t q_stride, 
 void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t) {
     const float *x = a->x + t * a->ldx;
     int64_t n = a->n;
-    if (kind == LLM_ACT_Q32)
-        quantize32(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a32 + t, n);
-    if (kind == LLM_ACT_Q256)
-        quantize256(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a256 + t, n);
+    if (kind == LLM_ACT_Q32) quantize32(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a32 + t, n);
+    if (kind == LLM_ACT_Q256) quantize256(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a256 + t, n);
 }

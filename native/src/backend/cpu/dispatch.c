@@ -43,8 +43,10 @@ static const feature_bit bits_avx512[] = {{"avx512f", 7, 1, 16},
                                           {"avx512bw", 7, 1, 30},
                                           {"avx512vl", 7, 1, 31},
                                           {"avx512vnni", 7, 2, 11}};
-static const feature_bit bits_other[] = {{"avxvnni", 71, 0, 4},   {"avx512bf16", 71, 0, 5},
-                                         {"amx_bf16", 7, 3, 22},  {"amx_tile", 7, 3, 24},
+static const feature_bit bits_other[] = {{"avxvnni", 71, 0, 4},
+                                         {"avx512bf16", 71, 0, 5},
+                                         {"amx_bf16", 7, 3, 22},
+                                         {"amx_tile", 7, 3, 24},
                                          {"amx_int8", 7, 3, 25}};
 
 static int has(const feature_bit *b) {
@@ -58,8 +60,10 @@ static int has(const feature_bit *b) {
 static int has_all(cpu_features *f, const feature_bit *bits, size_t n) {
     int all = 1;
     for (size_t i = 0; i < n; i++) {
-        if (has(&bits[i])) add_name(f, bits[i].name);
-        else all = 0;
+        if (has(&bits[i]))
+            add_name(f, bits[i].name);
+        else
+            all = 0;
     }
     return all;
 }

@@ -10,8 +10,8 @@ void LLM_FN(matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin,
                     float *y, int64_t ldy, uint8_t *scratch) {
     for (int64_t p = panel_begin; p < panel_end; p++) {
         int64_t rows = w->n_rows - p * LLM_PANEL_ROWS;
-        llm_panel_job job = {w,   x, p, y + p * LLM_PANEL_ROWS, ldy, rows < 16 ? (int32_t)rows : 16,
-                             scratch};
+        llm_panel_job job = {
+            w, x, p, y + p * LLM_PANEL_ROWS, ldy, rows < 16 ? (int32_t)rows : 16, scratch};
         switch (w->format->act) {
         case LLM_ACT_Q32: LLM_FN(panel_q32)(&job); break;
         case LLM_ACT_Q256: LLM_FN(panel_q256)(&job); break;

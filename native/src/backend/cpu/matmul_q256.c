@@ -67,8 +67,7 @@ LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job
         for (int t = 0; t < n; t++) sum[t] = vf_zero();
         unpack_scales(u, type, p, sc);
         for (int c = 0; c < 8; c++) {
-            for (int i = 0; i < bytes / 8; i += 64)
-                vb_prefetch(p + bytes / 8 * c + i + LLM_AHEAD);
+            for (int i = 0; i < bytes / 8; i += 64) vb_prefetch(p + bytes / 8 * c + i + LLM_AHEAD);
             vb w[8];
             unpack_chunk(u, p, c, w);
             LLM_UNROLL
@@ -137,10 +136,10 @@ LLM_INLINE void many256(const llm_unpacking *u, int32_t type, const llm_panel_jo
     }
 }
 
-#define TYPE(name, type, zero, book, mins, group)                                                 \
-    static void panel_##name(const llm_panel_job *job) {                                          \
-        static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, group};             \
-        LLM_FUSED_SWITCH(job->x->n, many256(&u, type, job), few256, &u, type, job)                \
+#define TYPE(name, type, zero, book, mins, group)                                                  \
+    static void panel_##name(const llm_panel_job *job) {                                           \
+        static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, group};              \
+        LLM_FUSED_SWITCH(job->x->n, many256(&u, type, job), few256, &u, type, job)                 \
     }
 
 TYPE(q2_k, LLM_Q2_K, 0, LLM_BOOK_NONE, true, 16)

@@ -104,10 +104,10 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
     }
 }
 
-#define TYPE(name, zero, book, mins)                                                              \
-    static void panel_##name(const llm_panel_job *job) {                                          \
-        static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, 32};                \
-        LLM_FUSED_SWITCH(job->x->n, many32(&u, job), few32, &u, job)                              \
+#define TYPE(name, zero, book, mins)                                                               \
+    static void panel_##name(const llm_panel_job *job) {                                           \
+        static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, 32};                 \
+        LLM_FUSED_SWITCH(job->x->n, many32(&u, job), few32, &u, job)                               \
     }
 
 TYPE(q4_0, 8, LLM_BOOK_NONE, false)

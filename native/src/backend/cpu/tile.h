@@ -49,8 +49,10 @@ static inline const uint8_t *panel_superblock(const llm_panel_job *job, int64_t 
 
 static inline void store_rows(const llm_panel_job *job, int32_t t, vf sum) {
     float *y = job->y + t * job->ldy;
-    if (job->n_rows == 16) vf_store(y, sum);
-    else vf_store_n(y, sum, job->n_rows);
+    if (job->n_rows == 16)
+        vf_store(y, sum);
+    else
+        vf_store_n(y, sum, job->n_rows);
 }
 
 static inline void store_strip(const llm_panel_job *job, const float (*sums)[16], int32_t first,
@@ -65,21 +67,23 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
 }
 
 /* Calls f(..., n) with n as a constant, 1 <= n <= LLM_TILE. */
-#define LLM_CASE(n, f, ...)                                                                       \
+#define LLM_CASE(n, f, ...)                                                                        \
     case n: f(__VA_ARGS__, n); break;
 #if LLM_TILE == 12
-#define LLM_TILE_SWITCH(n, f, ...)                                                                \
-    switch (n) {                                                                                  \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__)       \
-        LLM_CASE(4, f, __VA_ARGS__) LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)       \
-        LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__) LLM_CASE(9, f, __VA_ARGS__)       \
-        LLM_CASE(10, f, __VA_ARGS__) LLM_CASE(11, f, __VA_ARGS__) LLM_CASE(12, f, __VA_ARGS__)    \
+#define LLM_TILE_SWITCH(n, f, ...)                                                                 \
+    switch (n) {                                                                                   \
+        LLM_CASE(1, f, __VA_ARGS__)                                                                \
+        LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)        \
+            LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__)    \
+                LLM_CASE(8, f, __VA_ARGS__) LLM_CASE(9, f, __VA_ARGS__)                            \
+                    LLM_CASE(10, f, __VA_ARGS__) LLM_CASE(11, f, __VA_ARGS__)                      \
+                        LLM_CASE(12, f, __VA_ARGS__)                                               \
     }
 #elif LLM_TILE == 4
-#define LLM_TILE_SWITCH(n, f, ...)                                                                \
-    switch (n) {                                                                                  \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__)       \
-        LLM_CASE(4, f, __VA_ARGS__)                                                               \
+#define LLM_TILE_SWITCH(n, f, ...)                                                                 \
+    switch (n) {                                                                                   \
+        LLM_CASE(1, f, __VA_ARGS__)                                                                \
+        LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)        \
     }
 #elif LLM_TILE == 1
 #define LLM_TILE_SWITCH(n, f, ...) f(__VA_ARGS__, 1);
@@ -87,16 +91,18 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
 
 /* The same for 1 <= n <= LLM_FUSED, and what to do for more. */
 #if LLM_FUSED == 4
-#define LLM_FUSED_SWITCH(n, more, f, ...)                                                         \
-    switch (n) {                                                                                  \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__)       \
-        LLM_CASE(4, f, __VA_ARGS__)                                                               \
-    default: more;                                                                                \
+#define LLM_FUSED_SWITCH(n, more, f, ...)                                                          \
+    switch (n) {                                                                                   \
+        LLM_CASE(1, f, __VA_ARGS__)                                                                \
+        LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__)                                    \
+            LLM_CASE(4, f, __VA_ARGS__) default : more;                                            \
     }
 #else
-#define LLM_FUSED_SWITCH(n, more, f, ...)                                                         \
-    if (n == 1) f(__VA_ARGS__, 1);                                                                \
-    else more;
+#define LLM_FUSED_SWITCH(n, more, f, ...)                                                          \
+    if (n == 1)                                                                                    \
+        f(__VA_ARGS__, 1);                                                                         \
+    else                                                                                           \
+        more;
 #endif
 
 #endif

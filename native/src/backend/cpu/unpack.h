@@ -110,7 +110,7 @@ typedef struct llm_scales {
 } llm_scales;
 
 /* Side byte i of all rows, shifted right by a literal and masked. */
-#define side_bits(u, block, i, shift, mask)                                                       \
+#define side_bits(u, block, i, shift, mask)                                                        \
     vi_and(vi_sra(vi_load_u8((block) + llm_u8_at((u)->layout, i)), shift), vi_set1(mask))
 
 LLM_INLINE vi twice(vi m) { return vi_or(m, vi_shl(m, 16)); }
@@ -155,16 +155,15 @@ LLM_INLINE void unpack_scales_q45_k(const llm_unpacking *u, const uint8_t *block
 
 LLM_INLINE void unpack_scales_q6_k(const llm_unpacking *u, const uint8_t *block, llm_scales *s) {
     LLM_UNROLL
-    for (int g = 0; g < 16; g++)
-        s->scale[g] = vi_to_f(vi_load_s8(block + llm_u8_at(u->layout, g)));
+    for (int g = 0; g < 16; g++) s->scale[g] = vi_to_f(vi_load_s8(block + llm_u8_at(u->layout, g)));
 }
 
 LLM_INLINE void unpack_scales_iq4_xs(const llm_unpacking *u, const uint8_t *block, llm_scales *s) {
     const vi zero = vi_set1(32), two = vi_set1(0x30);
     vi high = vi_load_u16((const uint16_t *)(const void *)(block + llm_u16_at(u->layout, 1)));
-#define BOTH(g, low_shift, move)                                                                  \
-    s->scale[g] = vi_to_f(vi_sub(                                                                 \
-        vi_or(side_bits(u, block, (g) / 2, low_shift, 15), vi_and(move, two)), zero))
+#define BOTH(g, low_shift, move)                                                                   \
+    s->scale[g] = vi_to_f(                                                                         \
+        vi_sub(vi_or(side_bits(u, block, (g) / 2, low_shift, 15), vi_and(move, two)), zero))
     BOTH(0, 0, vi_shl(high, 4));
     BOTH(1, 4, vi_shl(high, 2));
     BOTH(2, 0, high);

@@ -16,9 +16,14 @@
 #define LLM_UNROLL
 #endif
 
-typedef struct vb { __m256i lo, hi; } vb;
+typedef struct vb {
+    __m256i lo, hi;
+} vb;
 
-LLM_INLINE vb vb_pair(__m256i lo, __m256i hi) { vb r = {lo, hi}; return r; }
+LLM_INLINE vb vb_pair(__m256i lo, __m256i hi) {
+    vb r = {lo, hi};
+    return r;
+}
 LLM_INLINE vb vb_load(const uint8_t *p) {
     return vb_pair(_mm256_loadu_si256((const __m256i *)p),
                    _mm256_loadu_si256((const __m256i *)(p + 32)));
@@ -34,17 +39,17 @@ LLM_INLINE vb vb_and1(vb a, uint8_t mask) {
 LLM_INLINE vb vb_or(vb a, vb b) {
     return vb_pair(_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi));
 }
-#define vb_shl(a, n, mask)                                                                        \
+#define vb_shl(a, n, mask)                                                                         \
     vb_and1(vb_pair(_mm256_slli_epi16((a).lo, n), _mm256_slli_epi16((a).hi, n)), mask)
-#define vb_shr(a, n, mask)                                                                        \
+#define vb_shr(a, n, mask)                                                                         \
     vb_and1(vb_pair(_mm256_srli_epi16((a).lo, n), _mm256_srli_epi16((a).hi, n)), mask)
 
 /* 32 bits to 32 bytes of 0 or value */
 LLM_INLINE __m256i vb_spread(const uint8_t *p, uint8_t value) {
     int32_t bits;
     memcpy(&bits, p, 4);
-    const __m256i from = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
-                                            0x0303030303030303);
+    const __m256i from =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     __m256i b = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), from), bit);
     return _mm256_and_si256(_mm256_cmpeq_epi8(b, bit), _mm256_set1_epi8((char)value));

@@ -18,9 +18,14 @@
 #define LLM_UNROLL
 #endif
 
-typedef struct vb { __m512i v; } vb;
+typedef struct vb {
+    __m512i v;
+} vb;
 
-LLM_INLINE vb vb_of(__m512i v) { vb r = {v}; return r; }
+LLM_INLINE vb vb_of(__m512i v) {
+    vb r = {v};
+    return r;
+}
 LLM_INLINE vb vb_load(const uint8_t *p) { return vb_of(_mm512_loadu_si512(p)); }
 LLM_INLINE void vb_store(uint8_t *p, vb a) { _mm512_storeu_si512(p, a.v); }
 LLM_INLINE vb vb_and1(vb a, uint8_t mask) {
@@ -37,9 +42,7 @@ LLM_INLINE vb vb_add_where(vb a, const uint8_t *p, uint8_t value) {
 LLM_INLINE vb vb_table(const uint8_t *p) {
     return vb_of(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p)));
 }
-LLM_INLINE vb vb_lookup(vb table, vb index) {
-    return vb_of(_mm512_shuffle_epi8(table.v, index.v));
-}
+LLM_INLINE vb vb_lookup(vb table, vb index) { return vb_of(_mm512_shuffle_epi8(table.v, index.v)); }
 
 LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) {
     int32_t word;

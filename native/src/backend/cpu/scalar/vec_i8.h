@@ -12,14 +12,26 @@
 #define LLM_FUSED 1 /* most tokens of the unpack-in-registers path */
 #define LLM_UNROLL  /* arrays stay in memory; unrolled they take minutes to compile */
 
-typedef struct vb { uint8_t v[64]; } vb;
+typedef struct vb {
+    uint8_t v[64];
+} vb;
 
 #define VB_EACH for (int i = 0; i < 64; i++)
 
-LLM_INLINE vb vb_load(const uint8_t *p) { vb r; memcpy(r.v, p, 64); return r; }
+LLM_INLINE vb vb_load(const uint8_t *p) {
+    vb r;
+    memcpy(r.v, p, 64);
+    return r;
+}
 LLM_INLINE void vb_store(uint8_t *p, vb a) { memcpy(p, a.v, 64); }
-LLM_INLINE vb vb_and1(vb a, uint8_t mask) { VB_EACH a.v[i] &= mask; return a; }
-LLM_INLINE vb vb_or(vb a, vb b) { VB_EACH a.v[i] |= b.v[i]; return a; }
+LLM_INLINE vb vb_and1(vb a, uint8_t mask) {
+    VB_EACH a.v[i] &= mask;
+    return a;
+}
+LLM_INLINE vb vb_or(vb a, vb b) {
+    VB_EACH a.v[i] |= b.v[i];
+    return a;
+}
 /* shift by a literal, then mask; the mask must clear what a 16-bit shift drags in */
 #define vb_shl(a, n, mask) vb_shl_(a, n, mask)
 #define vb_shr(a, n, mask) vb_shr_(a, n, mask)
@@ -37,8 +49,15 @@ LLM_INLINE vb vb_add_where(vb a, const uint8_t *p, uint8_t value) {
     return a;
 }
 /* a table of 16 bytes for vb_lookup, whose indices are 0..15 */
-LLM_INLINE vb vb_table(const uint8_t *p) { vb r; VB_EACH r.v[i] = p[i % 16]; return r; }
-LLM_INLINE vb vb_lookup(vb table, vb index) { VB_EACH index.v[i] = table.v[index.v[i]]; return index; }
+LLM_INLINE vb vb_table(const uint8_t *p) {
+    vb r;
+    VB_EACH r.v[i] = p[i % 16];
+    return r;
+}
+LLM_INLINE vb vb_lookup(vb table, vb index) {
+    VB_EACH index.v[i] = table.v[index.v[i]];
+    return index;
+}
 
 /* acc + dot over 4 inputs of each row with the 4 activations at a. The plain form may assume
  * weights below 128, the wide form takes all of u8. */
@@ -60,11 +79,29 @@ LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
     return acc;
 }
 
-LLM_INLINE vi vi_load_u8(const uint8_t *p) { vi r; VF_EACH r.v[i] = p[i]; return r; }
-LLM_INLINE vi vi_load_s8(const uint8_t *p) { vi r; VF_EACH r.v[i] = (int8_t)p[i]; return r; }
-LLM_INLINE vi vi_load_u16(const uint16_t *p) { vi r; VF_EACH r.v[i] = p[i]; return r; }
-LLM_INLINE vi vi_and(vi a, vi b) { VF_EACH a.v[i] &= b.v[i]; return a; }
-LLM_INLINE vi vi_or(vi a, vi b) { VF_EACH a.v[i] |= b.v[i]; return a; }
+LLM_INLINE vi vi_load_u8(const uint8_t *p) {
+    vi r;
+    VF_EACH r.v[i] = p[i];
+    return r;
+}
+LLM_INLINE vi vi_load_s8(const uint8_t *p) {
+    vi r;
+    VF_EACH r.v[i] = (int8_t)p[i];
+    return r;
+}
+LLM_INLINE vi vi_load_u16(const uint16_t *p) {
+    vi r;
+    VF_EACH r.v[i] = p[i];
+    return r;
+}
+LLM_INLINE vi vi_and(vi a, vi b) {
+    VF_EACH a.v[i] &= b.v[i];
+    return a;
+}
+LLM_INLINE vi vi_or(vi a, vi b) {
+    VF_EACH a.v[i] |= b.v[i];
+    return a;
+}
 
 LLM_INLINE void vb_prefetch(const uint8_t *p) { (void)p; }
 /* Hides from the compiler where a value comes from, so that it is not hoisted out of a loop. */
