@@ -17,7 +17,7 @@ run: $(VENV)/.installed
 	@if [ -z "$$LOCALLLM_PROMPT" ]; then \
 	    echo 'error: make run needs a prompt'; echo; \
 	    echo 'hint: make run PROMPT="Why is the sky blue?"'; exit 2; fi
-	@$(BIN)/localllm run $(MODEL) "$$LOCALLLM_PROMPT"
+	@$(BIN)/localllm run $(MODEL) "$$LOCALLLM_PROMPT" </dev/null
 
 test: $(VENV)/.test-installed $(VENV)/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/run_tests.py
