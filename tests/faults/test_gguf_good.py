@@ -43,8 +43,8 @@ def assert_same_value(ours: Value, field: Any, key: str) -> None:
         assert ours == theirs.item(), key
 
 
-def assert_same_file(path: Path, n_values: int | None = None) -> None:
-    """All values (or those with at most n_values elements) and all tensors."""
+def assert_same_file(path: Path) -> None:
+    """All values and all tensors, bytes included."""
     theirs = gguf.GGUFReader(path)
     with GgufFile(path) as ours:
         assert ours.version == int(theirs.fields["GGUF.version"].parts[-1][0])
@@ -52,8 +52,7 @@ def assert_same_file(path: Path, n_values: int | None = None) -> None:
         assert list(ours.metadata) == list(fields)
         assert len(ours.metadata) == len(fields)
         for key, field in fields.items():
-            if n_values is None or len(field.data) <= n_values:
-                assert_same_value(ours.metadata[key], field, key)
+            assert_same_value(ours.metadata[key], field, key)
         assert [t.name for t in ours.tensors()] == [t.name for t in theirs.tensors]
         for info, tensor in zip(ours.tensors(), theirs.tensors, strict=True):
             assert info.shape == tuple(int(d) for d in tensor.shape)
@@ -101,14 +100,15 @@ def test_real_models(
     name: str, real_model: Callable[[str], Path], figures: Callable[[str], None]
 ) -> None:
     path = real_model(name)
-    # The package takes seconds for a vocabulary, so the long arrays wait for FULL=1.
-    assert_same_file(path, None if FULL else 4)
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
         GgufFile(path).close()
         seconds.append(time.perf_counter() - start)
     figures(f"{name}: GGUF opened and checked in {min(seconds) * 1e3:.2f} ms")
+    # The package's reader takes many seconds for a large vocabulary.
+    if FULL or name == "smollm2:135m":
+        assert_same_file(path)
 
 
 def test_a_large_vocabulary_opens_in_time(tmp_path: Path, figures: Callable[[str], None]) -> None:
