@@ -25,9 +25,7 @@ llm_status llm_gguf_open_memory(const llm_gguf_buffer *buffers, int32_t n_buffer
                                 llm_error *err);
 
 /* Whether the tensors lie in a mapped file, whose pages can be dropped and read again. */
-static inline bool llm_gguf_is_mapped(const llm_gguf *g) {
-    return g->parts[0].map.bytes != NULL;
-}
+static inline bool llm_gguf_is_mapped(const llm_gguf *g) { return g->parts[0].map.bytes != NULL; }
 
 /* Puts parts[0 .. n_parts) in order and fills the rest of g. */
 llm_status llm_gguf_join(llm_gguf *g, llm_error *err);
