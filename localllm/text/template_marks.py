@@ -30,6 +30,7 @@ ROLES = frozenset(
 _NEVER_PRINTED = frozenset({"raise_exception", "strftime_now", "range"})
 _PRINTED_ARGUMENTS = frozenset({"default", "d", "join", "format"})
 _SPACES = " \t\r\n"
+_PLACEHOLDER = re.compile(r"(%[-+ #0-9.*]*(?:\(\w+\))?[a-zA-Z%]|\{[^{}]*\})")
 
 
 class LiteralMarker:
@@ -108,7 +109,7 @@ class LiteralMarker:
         elif isinstance(node, (nodes.Add, nodes.Mul, nodes.Or, nodes.And)):
             node.left, node.right = self._mark(node.left), self._mark(node.right)
         elif isinstance(node, nodes.Mod):
-            node.left = self._mark(node.left)
+            node.left = self._mark_format(node.left)
         elif isinstance(node, nodes.Concat):
             node.nodes = self._mark_all(node.nodes)
         elif isinstance(node, nodes.CondExpr):
@@ -116,7 +117,8 @@ class LiteralMarker:
             node.expr2 = self._mark(node.expr2) if node.expr2 is not None else None
         elif isinstance(node, nodes.Filter):
             if node.node is not None:
-                node.node = self._mark(node.node)
+                mark = self._mark_format if node.name == "format" else self._mark
+                node.node = mark(node.node)
             if node.name in _PRINTED_ARGUMENTS:
                 node.args = self._mark_all(node.args)
         elif isinstance(node, nodes.Call):
@@ -134,6 +136,16 @@ class LiteralMarker:
             return nodes.Filter(node, "mark literal", arguments, [], None, None, lineno=node.lineno)
         return node
 
+    def _mark_format(self, node: Any) -> Any:
+        """Marks a text with placeholders: what stands between them comes out as it is."""
+        if isinstance(node, nodes.Const) and isinstance(node.value, str):
+            parts = _PLACEHOLDER.split(node.value)
+            node.value = "".join(
+                part if i % 2 else self.mark_text(part) for i, part in enumerate(parts)
+            )
+            return node
+        return self._mark(node)
+
     def _mark_all(self, parts: Sequence[Any]) -> list[Any]:
         return [self._mark(part) for part in parts]
 
@@ -146,7 +158,8 @@ class LiteralMarker:
                 keyword.value = self._mark(keyword.value)
         elif isinstance(node.node, nodes.Getattr):
             if node.node.attr in ("join", "format"):
-                node.node.node = self._mark(node.node.node)
+                mark = self._mark_format if node.node.attr == "format" else self._mark
+                node.node.node = mark(node.node.node)
                 node.args = self._mark_all(node.args)
             elif isinstance(node.node.node, (nodes.Add, nodes.Concat, nodes.CondExpr)):
                 node.node.node = self._mark(node.node.node)
