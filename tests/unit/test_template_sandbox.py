@@ -1,0 +1,169 @@
+"""Hostile chat templates end within their budget: 250 ms of CPU, 4 MiB of output, 64 MiB made."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+
+import pytest
+from reference.small_vocabularies import byte_level
+
+from localllm.errors import ChatTemplateError
+from localllm.text import template_sandbox
+from localllm.text.chat_template import ChatTemplate
+from localllm.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer.from_metadata(byte_level())
+NS = "{% set ns = namespace(x='aaaaaaaa', y=[1], z=[1]) %}"
+BIG = "{% set x = 'a' * 4000000 %}"
+
+ENDLESS = {
+    "nested loops": "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+    "loops without output": "{% for a in range(9999) %}{% for b in range(9999) %}"
+    "{% if a == b %}{% endif %}{% endfor %}{% endfor %}",
+    "exponential macros": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}"
+    "{% endmacro %}{{ f(60) }}",
+    "recursive loop": "{% for a in [[1]] * 9999 recursive %}{% for b in range(9999) %}{% endfor %}"
+    "{% endfor %}",
+    "searches": "{% set r = range(9999) | list %}" + "{{ 1.5 in r }}" * 2000,
+    "sorts": "{% set r = range(9999) | list %}" + "{% set s = r | sort %}" * 2000,
+}
+
+HUGE = {
+    "output": "{% for a in range(9999) %}{{ 'x' * 1000 }}{% endfor %}",
+    "wide output": BIG + "{% for a in range(9999) %}{{ x }}{% endfor %}",
+    "repeat": "{{ 'a' * 10 ** 10 }}",
+    "repeat a list": "{{ ([1] * 10 ** 9) | length }}",
+    "power": "{{ 10 ** 10000 }}",
+    "powers": "{{ 9 ** 999 ** 999 }}",
+    "double by ~": NS + "{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "double by +": NS + "{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "double by literals": NS + "{% for i in range(60) %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}",
+    "double dicts": NS
+    + "{% for i in range(60) %}{% set ns.y = {'a': ns.y, 'b': ns.y} %}{% endfor %}",
+    "double by dict()": NS
+    + "{% for i in range(60) %}{% set ns.y = dict(a=ns.y, b=ns.y) %}{% endfor %}",
+    "compare twins": NS + "{% for i in range(60) %}{% set ns.y = (ns.y, ns.y) %}"
+    "{% set ns.z = (ns.z, ns.z) %}{% endfor %}{{ ns.y == ns.z }}",
+    "center": "{{ 'x' | center(10 ** 9) }}",
+    "center constant": "{{ 'x' | center(1000000000) }}",
+    "center method": "{{ 'x'.center(1000000000) }}",
+    "zfill": "{{ '1'.zfill(1000000000) }}",
+    "format filter": "{{ '%1000000000d' | format(1) }}",
+    "format operator": "{{ '%1000000000d' % 1 }}",
+    "format star": "{{ '%*d' % (1000000000, 1) }}",
+    "format method": "{{ '{:>1000000000}'.format(1) }}",
+    "format nested": "{{ '{:>{w}}'.format(1, w=1000000000) }}",
+    "format many": "{{ ('{0:>9999}' * 100000).format(1) }}",
+    "format map": "{{ '{a:>999999999}'.format_map({'a': 1}) }}",
+    "replace": BIG + "{{ x | replace('a', x) | length }}",
+    "replace method": BIG + "{{ x.replace('a', x) | length }}",
+    "replace nothing": BIG + "{{ x.replace('', x) | length }}",
+    "join": BIG + "{{ range(9999) | map('replace', '1', x) | join }}",
+    "join method": BIG + "{{ ''.join(range(9999) | map('replace', '1', x)) }}",
+    "shared": BIG + "{{ [x, x, x] | tojson | length }}",
+    "print shared": "{% set x = 'a' * 400000 %}{% set y = [x, x] %}{{ [y, y, y, y, y, y] }}",
+    "slices": BIG + "{% set ns = namespace(y=[]) %}{% for i in range(9999) %}"
+    "{% set ns.y = ns.y + [x[1:]] %}{% endfor %}",
+    "sum of lists": "{{ ([range(9999) | list] * 100) | sum(start=[]) | length }}",
+    "tojson indent": "{{ [1] | tojson(indent=1000000000) }}",
+    "indent": "{{ ('a\n' * 1000000) | indent(9999) }}",
+    "batch": "{{ range(9) | batch(1000000000, 'x') | list | length }}",
+    "slice": "{{ range(9) | slice(1000000000) | list | length }}",
+    "round": "{{ 1 | round(1000000000, 'ceil') }}",
+    "wordwrap": "{{ ('a ' * 1000000) | wordwrap(1) }}",
+    "expandtabs": "{{ ('\t' * 100000).expandtabs(9999) | length }}",
+    "translate": "{{ 'aaa'.translate({97: 'a' * 1000000}) }}",
+    "range": "{{ range(10 ** 9) | length }}",
+    "split": BIG + "{{ x.split('a') | length }}",
+    "set block": "{% set x %}{% for i in range(9999) %}{{ 'a' * 999 }}{% endfor %}{% endset %}",
+    "filter block": "{% filter upper %}{% for i in range(9999) %}{{ 'a' * 999 }}{% endfor %}"
+    "{% endfilter %}",
+    "strftime": "{{ strftime_now('%1000000000Y') }}",
+}
+
+DEEP = {
+    "macro": "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+    "parentheses": "{{ " + "(" * 30_000 + "1" + ")" * 30_000 + " }}",
+    "ifs": "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
+    "lists": "{{ " + "[" * 30_000 + "]" * 30_000 + " }}",
+    "unary": "{{ " + "-" * 60_000 + "1 }}",
+    "sums": "{{ " + "1+" * 30_000 + "1 }}",
+}
+
+
+def render(source: str) -> str:
+    return ChatTemplate(source, TOKENIZER).render([{"role": "user", "content": "hi"}])
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_endless_templates_are_stopped(name: str) -> None:
+    with pytest.raises(ChatTemplateError, match="stopped: it ran for more than 250 ms"):
+        render(ENDLESS[name])
+
+
+def test_the_budget_is_kept() -> None:
+    """Compiling apart, a stopped rendering takes 250 ms and one operation."""
+    template = ChatTemplate(ENDLESS["nested loops"], TOKENIZER)
+    for _ in range(2):
+        before = time.thread_time()
+        with pytest.raises(ChatTemplateError):
+            template.render([])
+        used = time.thread_time() - before
+    assert 0.24 < used < 0.35
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_huge_templates_are_stopped(name: str) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = time.thread_time()
+    with pytest.raises(ChatTemplateError, match="stopped: "):
+        render(HUGE[name])
+    assert time.thread_time() - before < 1.0
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+    assert grown_kib < 96 << 10
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_deep_templates_fail_cleanly(name: str) -> None:
+    with pytest.raises(ChatTemplateError):
+        render(DEEP[name])
+
+
+def test_deep_templates_fail_cleanly_in_a_thread() -> None:
+    """Threads have smaller stacks."""
+    failed = []
+
+    def run() -> None:
+        for source in DEEP.values():
+            try:
+                render(source)
+            except ChatTemplateError:
+                failed.append(source)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert len(failed) == len(DEEP)
+
+
+def test_real_sizes_fit_into_the_budget() -> None:
+    source = (
+        "{% for m in messages %}{% if m.role == 'user' %}{{ '<|im_start|>' + m.content | trim }}"
+        "{% else %}{{ m.content.split('x')[-1] }}{% endif %}{{ loop.index }}{% endfor %}"
+    )
+    messages = [{"role": "user", "content": "word " * 50}] * 2000
+    assert len(ChatTemplate(source, TOKENIZER).render(messages)) > 500_000
+    long = [{"role": "user", "content": "y" * 3_000_000}]
+    assert len(ChatTemplate(source, TOKENIZER).render(long)) > 3_000_000
+    with pytest.raises(ChatTemplateError, match="4 MiB"):
+        ChatTemplate(source, TOKENIZER).render(long * 2)
+
+
+def test_a_template_cannot_run_outside_a_budget() -> None:
+    sandbox = template_sandbox.TemplateSandbox()
+    with template_sandbox.budgeted():
+        template = sandbox.from_string("{{ 'a' | upper }}")
+    with pytest.raises(template_sandbox.BudgetError, match="outside its budget"):
+        template.render()
