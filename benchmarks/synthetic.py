@@ -99,7 +99,8 @@ def random_rows(
     if quant in FLOATS:
         values = rng.standard_normal((n_rows, n_cols), np.float32) * np.float32(deviation)
         if quant is Type.BF16:
-            return np.ascontiguousarray(gguf.quantize(values, quant)).view(np.uint8)
+            raw: Bytes = np.ascontiguousarray(gguf.quantize(values, quant)).view(np.uint8)
+            return raw
         return values.astype(np.float16 if quant is Type.F16 else np.float32).view(np.uint8)
     block_elements, block_bytes = gguf.GGML_QUANT_SIZES[quant]
     if n_cols % block_elements:
@@ -192,8 +193,13 @@ def main() -> int:
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("mix", choices=mix_names())
     parser.add_argument("path", type=Path)
-    parser.add_argument("--identity-layers", type=int, default=0, metavar="N",
-                        help="the last N layers add nothing to the residual")
+    parser.add_argument(
+        "--identity-layers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the last N layers add nothing to the residual",
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     begin = time.perf_counter()

@@ -1,0 +1,25 @@
+"""The model files that the benchmarks run: two real ones from the catalogue, and synthetic ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import synthetic
+from localllm import paths
+from localllm.store import catalog, download
+from localllm.store.ref import parse
+
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "bench"
+REAL = ("smollm2:135m", "gemma3:270m")
+
+
+def path_of(name: str) -> Path:
+    """A file by name: a catalogue name (pulled if it is not in the store), a synthetic one such as
+    ``synthetic:1b:Q4_K_M``, or a path. Raises what `localllm.store.download.pull` raises."""
+    if name.startswith("synthetic:"):
+        _, shape, mix = name.split(":")
+        return synthetic.ensure(CACHE, shape, mix)
+    if Path(name).is_file():
+        return Path(name)
+    entry = catalog.load().get(parse(name))
+    return download.pull(entry, paths.current(), lambda progress: None).path

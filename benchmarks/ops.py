@@ -1,0 +1,107 @@
+"""The op table: each weight type times 1 .. 512 activation columns, against the two roofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gguf
+import numpy as np
+
+from benchmarks.report import Row
+from benchmarks.synthetic import random_rows
+from localllm import native
+from localllm.native import ffi, lib
+
+TYPES = (
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+    "IQ4_XS", "F16", "BF16", "F32",
+)  # fmt: skip
+COLUMNS = (1, 2, 3, 4, 8, 16, 64, 512)
+SMALL = (4096, 4096)  # rows, inputs; its products are many enough for 16 columns and more
+LARGE = (16384, 8192)  # for few columns, where reading the weights is what takes time
+FLOAT_TYPES = ("F16", "BF16", "F32")
+
+
+class Threads:
+    """A thread pool and the roofs of the machine under it."""
+
+    def __init__(self, n_threads: int = 0) -> None:
+        self.handle = native.create(
+            "llm_threads *", lib.llm_threads_create, lib.llm_threads_destroy, n_threads
+        )
+        self.count: int = lib.llm_threads_count(self.handle)
+
+    def read_gb_per_s(self, n_bytes: int = 1 << 30) -> float:
+        out = ffi.new("double *")
+        native.call(lib.llm_roof_bandwidth, self.handle, n_bytes, out)
+        return float(out[0])
+
+    def int8_gop_per_s(self, isa: str | None = None) -> float:
+        out = ffi.new("double *")
+        name = ffi.new("char[]", isa.encode()) if isa else ffi.NULL
+        native.call(lib.llm_roof_int8, self.handle, name, out)
+        return float(out[0])
+
+
+class Weight:
+    """A random matrix [n_rows, n_cols] of a type, laid out as a model would hold it."""
+
+    def __init__(self, type_name: str, n_rows: int, n_cols: int) -> None:
+        quant = gguf.GGMLQuantizationType[type_name]
+        raw = random_rows(quant, n_rows, n_cols, n_cols**-0.5, np.random.default_rng(1)).ravel()
+        self.n_rows, self.n_cols, self.n_bytes = n_rows, n_cols, raw.size
+        self.handle = native.create(
+            "llm_op_weight *", lib.llm_op_weight_create, lib.llm_op_weight_free, quant.value,
+            native.array_in(raw, np.uint8, name="src"), raw.size, n_rows, n_cols, 0,
+        )  # fmt: skip
+
+    def seconds(self, threads: Threads, n: int, n_reps: int, isa: str | None = None) -> float:
+        """The shortest of n_reps products with n columns."""
+        x = np.random.default_rng(2).standard_normal((n, self.n_cols), np.float32)
+        y = np.empty((n, self.n_rows), np.float32)
+        out: Any = ffi.new("double *")
+        native.call(
+            lib.llm_op_matmul, threads.handle, ffi.new("char[]", isa.encode()) if isa else ffi.NULL,
+            self.handle, native.array_in(x, np.float32, name="x"), n,
+            native.array_out(y, np.float32, name="y"), n_reps, out,
+        )  # fmt: skip
+        return float(out[0])
+
+
+def measure(
+    threads: Threads,
+    types: Sequence[str] = TYPES,
+    columns: Sequence[int] = COLUMNS,
+    isa: str | None = None,
+) -> Iterator[Row]:
+    """Yields a row per type and column count; roofs are taken beside each type.
+
+    The share is that of whichever roof binds more: what the product would take at least, reading
+    its weights once at full bandwidth and computing at the full int8 rate, over what it took.
+    """
+    for type_name in types:
+        for (n_rows, n_cols), several in ((LARGE, False), (SMALL, True)):
+            counts = [n for n in columns if (n >= 16) == several]
+            if not counts:
+                continue
+            weight = Weight(type_name, n_rows, n_cols)
+            bandwidth = threads.read_gb_per_s(max(weight.n_bytes, 1 << 20))
+            rate = threads.int8_gop_per_s(isa)
+            for n in counts:
+                seconds = weight.seconds(threads, n, 3 if n >= 64 else 7, isa)
+                ops = 2.0 * n_rows * n_cols * n
+                reading, computing = weight.n_bytes / 1e9 / bandwidth, ops / 1e9 / rate
+                if type_name in FLOAT_TYPES:
+                    computing = 0.0  # no int8 products in these
+                memory_bound = reading >= computing
+                least = reading if memory_bound else computing
+                floats = type_name in FLOAT_TYPES and n >= 16
+                yield Row(
+                    f"matmul {n} column{'s' * (n > 1)}", type_name,
+                    "GB/s" if memory_bound and not floats else "Gop/s",
+                    (weight.n_bytes if memory_bound and not floats else ops) / 1e9 / seconds,
+                    roof="" if floats else "read GB/s" if memory_bound else "int8 Gop/s",
+                    roof_value=None if floats else bandwidth if memory_bound else rate,
+                    share=None if floats else least / seconds,
+                )  # fmt: skip

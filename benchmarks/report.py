@@ -1,0 +1,145 @@
+"""Rows of figures: a table for the eye, JSON, and a CSV file that keeps every speed claim."""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. Rates are in `unit`; share is that of the roof named by `roof`."""
+
+    test: str  # "prefill 512"
+    subject: str  # a model or a weight type
+    unit: str  # "tok/s", "GB/s"
+    ours: float
+    rival: float | None = None
+    ratio: float | None = None  # median of the paired ratios, ours to the rival's
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    n_pairs: int = 0
+    roof: str = ""  # "read GB/s", "int8 Gop/s"
+    roof_value: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all rows of a run share."""
+
+    time: str
+    commit: str
+    machine: str
+    isa: str
+    n_threads: int
+    rival: str = ""
+
+
+def describe_run(isa: str, n_threads: int, rival: str) -> Run:
+    return Run(
+        datetime.now(timezone.utc).isoformat(timespec="seconds"), commit(), machine_name(), isa,
+        n_threads, rival,
+    )  # fmt: skip
+
+
+def commit() -> str:
+    """The short hash of the checkout, with "+" when the engine's files differ from it."""
+    root = Path(__file__).resolve().parent.parent
+
+    def git(*args: str) -> str:
+        done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    dirty = "+" if git("status", "--porcelain", "--", "native", "localllm") else ""
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + dirty
+
+
+def machine_name() -> str:
+    """The CPU's model name as a file name, such as intel-xeon-platinum-8481c."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        fields: dict[str, str] = {}
+        for line in cpuinfo.read_text().split("\n\n")[0].splitlines():
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
+        name = fields.get("model name", name)
+        if "model" in fields and not re.search(r"\d{3}", name):  # a hypervisor hides the name
+            name += f" family {fields.get('cpu family', '')} model {fields['model']}"
+    name = re.sub(r"\((R|TM|r|tm)\)|@.*|\bCPU\b|\bProcessor\b", " ", name)
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One table, a line a row."""
+    head = ("test", "subject", "ours", "rival", "ratio", "(range)", "share of roof")
+    lines = [head]
+    for r in rows:
+        spread = "" if r.ratio_low is None else f"{r.ratio_low:.2f}..{r.ratio_high:.2f}"
+        roof = "" if r.roof_value is None else f"of {r.roof_value:.4g} {r.roof}"
+        lines.append((
+            r.test, r.subject, f"{r.ours:.4g} {r.unit}",
+            "" if r.rival is None else f"{r.rival:.4g}",
+            "" if r.ratio is None else f"{r.ratio:.2f}x", spread,
+            roof if r.share is None else f"{r.share:4.0%} {roof}",
+        ))  # fmt: skip
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def append_csv(run: Run, rows: Sequence[Row], folder: Path = RESULTS) -> Path:
+    """Adds the rows to <machine>.csv, with the commit in each; the path of the file."""
+    path = folder / f"{run.machine}.csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as f:
+        names = [*asdict(run), *asdict(rows[0])]
+        writer = csv.DictWriter(f, names, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        for row in rows:
+            values = asdict(run) | asdict(row)
+            writer.writerow({
+                k: f"{v:.5g}" if isinstance(v, float) else "" if v is None else v
+                for k, v in values.items()
+            })  # fmt: skip
+    return path
+
+
+def as_json(run: Run, rows: Sequence[Row]) -> str:
+    return json.dumps({"run": asdict(run), "rows": [asdict(r) for r in rows]}, indent=1)
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """A bar a paired row: how many times faster than the rival. Needs matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    paired = [r for r in rows if r.ratio is not None]
+    figure, axes = pyplot.subplots(figsize=(8, 0.45 * len(paired) + 1.2))
+    names = [f"{r.subject}, {r.test}" for r in paired]
+    ratios = [r.ratio or 0.0 for r in paired]
+    low = [(r.ratio or 0.0) - (r.ratio_low or 0.0) for r in paired]
+    high = [(r.ratio_high or 0.0) - (r.ratio or 0.0) for r in paired]
+    axes.barh(names, ratios, xerr=[low, high])
+    axes.axvline(1, color="black", linewidth=1)
+    axes.invert_yaxis()
+    axes.set_xlabel("speed, times llama.cpp's (median and range of pairs)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
