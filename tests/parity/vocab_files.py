@@ -64,18 +64,24 @@ def read_metadata(path: Path) -> dict[str, object]:
     return out
 
 
-def sdist_vocabularies(folder: Path) -> dict[str, Path]:
-    """The vocabulary files by name ("llama-bpe"), unpacked below `folder` with their vectors."""
-    archives = sorted((CACHE / "sdist").glob("llama_cpp_python-*.tar.gz"))
+def _archive() -> Path:
+    """The source distribution, fetched if it is not there."""
+    folder = CACHE / "sdist"
+    archives = sorted(folder.glob("llama_cpp_python-*.tar.gz"))
     if not archives:
-        (CACHE / "sdist").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:",
-             "--no-build-isolation", "-d", str(CACHE / "sdist"), SDIST],
+             "--no-build-isolation", "-d", str(folder), SDIST],
             check=True,
         )  # fmt: skip
-        archives = sorted((CACHE / "sdist").glob("llama_cpp_python-*.tar.gz"))
-    with tarfile.open(archives[-1]) as archive:
+        archives = sorted(folder.glob("llama_cpp_python-*.tar.gz"))
+    return archives[-1]
+
+
+def sdist_vocabularies(folder: Path) -> dict[str, Path]:
+    """The vocabulary files by name ("llama-bpe"), unpacked below `folder` with their vectors."""
+    with tarfile.open(_archive()) as archive:
         for member in archive:
             name = Path(member.name).name
             if member.isfile() and name.startswith("ggml-vocab-"):
@@ -94,3 +100,16 @@ def vectors(path: Path) -> list[tuple[str, list[int]]]:
     lines = path.with_name(path.name + ".out").read_text(encoding="utf-8").split("\n")
     outputs = [[int(i) for i in line.split()] for line in lines]
     return list(zip(inputs, outputs, strict=False))
+
+
+def sdist_templates() -> dict[str, str]:
+    """The chat templates that llama.cpp collects, by file name."""
+    with tarfile.open(_archive()) as archive:
+        out = {}
+        for member in archive:
+            path = Path(member.name)
+            if member.isfile() and path.suffix == ".jinja" and path.parent.name == "templates":
+                source = archive.extractfile(member)
+                assert source is not None
+                out[path.stem] = source.read().decode()
+    return out
