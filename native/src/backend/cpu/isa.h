@@ -21,7 +21,17 @@
 
 /* Operations on vector types must vanish into their callers: as calls they would pass registers
  * through memory, and differ in calling convention between compiler flags. */
-#if defined(__GNUC__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LLM_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LLM_SANITIZED
+#endif
+#if defined(__GNUC__) && defined(LLM_SANITIZED) /* inlined checks take minutes to compile */
+#define LLM_INLINE static inline __attribute__((unused))
+#define LLM_PREFETCH(p) __builtin_prefetch(p)
+#elif defined(__GNUC__)
 #define LLM_INLINE static inline __attribute__((always_inline, unused))
 #define LLM_PREFETCH(p) __builtin_prefetch(p)
 #else
