@@ -115,6 +115,11 @@ def main(args: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         named = f" {e.filename}" if e.filename else ""
         error = FileError(f"the system refused a file{named}: {e.strerror or e}")
+    except ImportError as e:
+        error = LocalLLMError(
+            f"a part of this installation cannot be loaded: {e}",
+            "Reinstall localllm. `localllm doctor` says what else may be wrong.",
+        )
     except Exception as e:
         if os.environ.get(DEBUG_VARIABLE):
             raise

@@ -226,3 +226,8 @@ def test_doctor_finds_a_broken_engine(made: MadeUp, tmp_path: Path) -> None:
     done = run(made, "doctor", PYTHONPATH=root, TEST_FAKE_SESSION="")
     assert done.returncode == 1
     assert "problem: the engine cannot be loaded: numpy is broken. Reinstall" in done.stdout
+    path = tmp_path / "m.gguf"
+    path.write_bytes(small_models.gguf())
+    done = run(made, "run", str(path), "hi", PYTHONPATH=root, TEST_FAKE_SESSION="")
+    assert done.returncode == 1
+    assert is_error(done.stderr, "cannot be loaded: numpy is broken", hint="localllm doctor")
