@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from localllm.errors import FormatError
+from localllm.store import catalog
 from localllm.store.catalog import UnknownModelError, load, suggestion
 from localllm.store.ref import parse
 
@@ -43,8 +42,8 @@ size = 7
 
 
 def test_the_two_models() -> None:
-    catalog = load()
-    smol, gemma = catalog.get(parse("smollm2:135m")), catalog.get(parse("gemma3:270m"))
+    known = load()
+    smol, gemma = known.get(parse("smollm2:135m")), known.get(parse("gemma3:270m"))
     assert (smol.size, len(smol.parts), smol.chat, smol.licence) == (
         98362432,
         1,
@@ -52,9 +51,9 @@ def test_the_two_models() -> None:
         "Apache-2.0",
     )
     assert (gemma.size, len(gemma.parts), gemma.chat) == (253113024, 4, False)
-    assert catalog.get(parse("smollm2")) is smol
-    assert catalog.get(parse("gemma3")) is gemma
-    assert catalog.get(parse("gemma3:latest")) is gemma
+    assert known.get(parse("smollm2")) is smol
+    assert known.get(parse("gemma3")) is gemma
+    assert known.get(parse("gemma3:latest")) is gemma
 
 
 def test_catalogue_names_no_registry_host() -> None:
@@ -141,22 +140,10 @@ def test_twice_and_missing(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
-def test_an_installed_copy_is_preferred(tmp_path: Path) -> None:
+def test_an_installed_copy_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a wheel the files lie in localllm/catalog, beside the code."""
-    package = tmp_path / "localllm"
-    for name in (
-        "__init__.py",
-        "errors.py",
-        "store/__init__.py",
-        "store/ref.py",
-        "store/catalog.py",
-    ):
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_bytes((ROOT / "localllm" / name).read_bytes())
-    (package / "catalog").mkdir()
-    (package / "catalog" / "m.toml").write_text(GOOD)
-    code = "from localllm.store.catalog import load; print(*[e.ref for e in load()])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "m:1b\n"
+    assert catalog.folder() == ROOT / "models" / "catalog"
+    monkeypatch.setattr(catalog, "__file__", str(tmp_path / "localllm" / "store" / "catalog.py"))
+    (tmp_path / "localllm" / "catalog").mkdir(parents=True)
+    (tmp_path / "localllm" / "catalog" / "m.toml").write_text(GOOD)
+    assert [str(entry.ref) for entry in load()] == ["m:1b"]
