@@ -15,21 +15,21 @@ void LLM_FN(matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin,
 uint64_t LLM_FN(matmul_scratch)(int64_t k);
 double LLM_FN(int8_ops)(int64_t n_iterations);
 
-/* One panel of rows for all tokens of x. */
+/* A run of up to LLM_GROUP panels for all tokens of x. */
 typedef struct llm_panel_job {
     const llm_weight *w;
     const llm_acts *x;
-    int64_t panel;
-    float *y; /* of the panel's first row */
+    int64_t panel; /* the first */
+    int32_t n_panels;
+    float *y; /* of row 16 * panel */
     int64_t ldy;
-    int32_t n_rows; /* 1 .. 16 */
     uint8_t *scratch;
 } llm_panel_job;
 
 /* matmul_q32.c, matmul_q256.c, matmul_float.c */
-void LLM_FN(panel_q32)(const llm_panel_job *job);
-void LLM_FN(panel_q256)(const llm_panel_job *job);
-void LLM_FN(panel_float)(const llm_panel_job *job);
+void LLM_FN(panels_q32)(const llm_panel_job *job);
+void LLM_FN(panels_q256)(const llm_panel_job *job);
+void LLM_FN(panels_float)(const llm_panel_job *job);
 
 /* attention.c */
 void LLM_FN(kv_write)(uint8_t *k_block, uint8_t *v_block, int32_t kv_type, int32_t head_dim,

@@ -8,25 +8,24 @@ uint64_t LLM_FN(matmul_scratch)(int64_t k) {
 
 void LLM_FN(matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin, int64_t panel_end,
                     float *y, int64_t ldy, uint8_t *scratch) {
-    for (int64_t p = panel_begin; p < panel_end; p++) {
-        int64_t rows = w->n_rows - p * LLM_PANEL_ROWS;
-        llm_panel_job job = {
-            w, x, p, y + p * LLM_PANEL_ROWS, ldy, rows < 16 ? (int32_t)rows : 16, scratch};
+    for (int64_t p = panel_begin; p < panel_end; p += LLM_GROUP) {
+        int32_t n_panels = panel_end - p < LLM_GROUP ? (int32_t)(panel_end - p) : LLM_GROUP;
+        llm_panel_job job = {w, x, p, n_panels, y + p * LLM_PANEL_ROWS, ldy, scratch};
         switch (w->format->act) {
-        case LLM_ACT_Q32: LLM_FN(panel_q32)(&job); break;
-        case LLM_ACT_Q256: LLM_FN(panel_q256)(&job); break;
-        default: LLM_FN(panel_float)(&job); break;
+        case LLM_ACT_Q32: LLM_FN(panels_q32)(&job); break;
+        case LLM_ACT_Q256: LLM_FN(panels_q256)(&job); break;
+        default: LLM_FN(panels_float)(&job); break;
         }
     }
 }
 
 #define ROOF_CHAINS 12
 
+/* Both operands stay in registers, unlike in a product: the roof that products are held against. */
 double LLM_FN(int8_ops)(int64_t n_iterations) {
-    static const int8_t a[4] = {1, -2, 3, -4};
     uint8_t bytes[64];
     for (int i = 0; i < 64; i++) bytes[i] = (uint8_t)i;
-    vb w = vb_load(bytes);
+    vb w = vb_load(bytes), a = vb_load(bytes);
     vi acc[ROOF_CHAINS];
     LLM_UNROLL
     for (int c = 0; c < ROOF_CHAINS; c++) acc[c] = vi_set1(0);
@@ -34,11 +33,12 @@ double LLM_FN(int8_ops)(int64_t n_iterations) {
         LLM_UNROLL
         for (int c = 0; c < ROOF_CHAINS; c++) {
             w = vb_opaque(w);
-            acc[c] = vb_dot(acc[c], w, a);
+            acc[c] = vb_dot_pair(acc[c], w, a);
         }
     }
-    int32_t out[16];
+    LLM_UNROLL
     for (int c = 1; c < ROOF_CHAINS; c++) acc[0] = vi_add(acc[0], acc[c]);
+    int32_t out[16];
     vi_store(out, acc[0]);
     volatile int32_t keep = out[0];
     (void)keep;

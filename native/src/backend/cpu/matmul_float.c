@@ -27,32 +27,33 @@ LLM_INLINE void tile_float(int32_t type, const uint8_t *p, int64_t n_inputs, con
     for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
 }
 
-LLM_INLINE void panel_of(int32_t type, const llm_panel_job *job) {
+LLM_INLINE void panels_of(int32_t type, const llm_panel_job *job) {
     const llm_acts *x = job->x;
-    llm_scratch *s = (llm_scratch *)(void *)job->scratch;
+    llm_scratch *s = scratch_of(job);
     int64_t k = job->w->n_cols;
-    int32_t strip = strip_size(4 * k);
-    for (int32_t first = 0; first < x->n; first += strip) {
-        int32_t n = x->n - first < strip ? x->n - first : strip;
-        memset(s->sums, 0, (size_t)n * sizeof *s->sums);
-        for (int64_t i = 0; i < k; i += 256) {
-            int64_t n_inputs = k - i < 256 ? k - i : 256;
-            const uint8_t *p = panel_superblock(job, i / 256, n_inputs);
-            const float *from = x->x + first * x->ldx + i;
-            for (int32_t t = 0, size; t < n; t += size) {
-                size = tile_size(n - t);
-                LLM_TILE_SWITCH(size, tile_float, type, p, n_inputs, from + t * x->ldx, x->ldx,
-                                s->sums + t)
+    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
+        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
+        clear_sums(job, n);
+        for (int32_t j = 0; j < job->n_panels; j++) {
+            for (int64_t i = 0; i < k; i += 256) {
+                int64_t n_inputs = k - i < 256 ? k - i : 256;
+                const uint8_t *p = panel_superblock(job, j, i / 256, n_inputs);
+                const float *from = x->x + first * x->ldx + i;
+                for (int32_t t = 0, size; t < n; t += size) {
+                    size = tile_size(n - t);
+                    LLM_TILE_SWITCH(size, tile_float, type, p, n_inputs, from + t * x->ldx, x->ldx,
+                                    s->sums[j] + t)
+                }
             }
         }
-        store_strip(job, (const float (*)[16])s->sums, first, n);
+        store_strip(job, first, n);
     }
 }
 
-void LLM_FN(panel_float)(const llm_panel_job *job) {
+void LLM_FN(panels_float)(const llm_panel_job *job) {
     switch (job->w->format->type) {
-    case LLM_F32: panel_of(LLM_F32, job); break;
-    case LLM_F16: panel_of(LLM_F16, job); break;
-    case LLM_BF16: panel_of(LLM_BF16, job); break;
+    case LLM_F32: panels_of(LLM_F32, job); break;
+    case LLM_F16: panels_of(LLM_F16, job); break;
+    case LLM_BF16: panels_of(LLM_BF16, job); break;
     }
 }

@@ -50,16 +50,16 @@ LLM_INLINE void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_
     if (type == LLM_IQ4_XS) unpack_scales_iq4_xs(u, block, s);
 }
 
-LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job,
+LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job, int32_t i,
                        const int n) {
     const llm_acts *x = job->x;
     const int bytes = 16 * u->layout->bytes, per = 32 / u->group;
-    llm_scales *sc = &((llm_scratch *)(void *)job->scratch)->scales;
+    llm_scales *sc = &scratch_of(job)->unpacked[0].scales;
     vf acc[LLM_FUSED];
     LLM_UNROLL
     for (int t = 0; t < n; t++) acc[t] = vf_zero();
     for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
-        const uint8_t *p = panel_superblock(job, sb, 256);
+        const uint8_t *p = panel_superblock(job, i, sb, 256);
         const int8_t *q = x->q[LLM_ACT_Q256] + sb * 256 * n;
         const llm_act256 *a = x->a256 + sb * n;
         vf sum[LLM_FUSED];
@@ -67,7 +67,8 @@ LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job
         for (int t = 0; t < n; t++) sum[t] = vf_zero();
         unpack_scales(u, type, p, sc);
         for (int c = 0; c < 8; c++) {
-            for (int i = 0; i < bytes / 8; i += 64) vb_prefetch(p + bytes / 8 * c + i + LLM_AHEAD);
+            for (int at = 0; at < bytes / 8; at += 64)
+                vb_prefetch(p + bytes / 8 * c + at + LLM_AHEAD);
             vb w[8];
             unpack_chunk(u, p, c, w);
             LLM_UNROLL
@@ -84,10 +85,10 @@ LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job
         for (int t = 0; t < n; t++) acc[t] = finish256(u, sc, a + t, sum[t], acc[t]);
     }
     LLM_UNROLL
-    for (int t = 0; t < n; t++) store_rows(job, t, acc[t]);
+    for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
-LLM_INLINE void tile256(const llm_unpacking *u, llm_scratch *s, const int8_t *q,
+LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
                         const llm_act256 *a, float (*sums)[16], const int n) {
     vf sum[LLM_TILE];
     const int per = 32 / u->group;
@@ -108,38 +109,47 @@ LLM_INLINE void tile256(const llm_unpacking *u, llm_scratch *s, const int8_t *q,
         vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
 }
 
+LLM_INLINE void unpack256(const llm_unpacking *u, int32_t type, const uint8_t *p, llm_unpacked *s) {
+    unpack_scales(u, type, p, &s->scales);
+    for (int c = 0; c < 8; c++) {
+        vb w[8];
+        unpack_chunk(u, p, c, w);
+        LLM_UNROLL
+        for (int g = 0; g < 8; g++) vb_store(s->w + 512 * c + 64 * g, w[g]);
+    }
+}
+
 LLM_INLINE void many256(const llm_unpacking *u, int32_t type, const llm_panel_job *job) {
     const llm_acts *x = job->x;
-    llm_scratch *s = (llm_scratch *)(void *)job->scratch;
-    int64_t n_blocks = job->w->n_cols / 256;
-    int32_t strip = strip_size(n_blocks * (256 + (int64_t)sizeof(llm_act256)));
-    for (int32_t first = 0; first < x->n; first += strip) {
-        int32_t n = x->n - first < strip ? x->n - first : strip;
-        memset(s->sums, 0, (size_t)n * sizeof *s->sums);
-        for (int64_t sb = 0; sb < n_blocks; sb++) {
-            const uint8_t *p = panel_superblock(job, sb, 256);
-            unpack_scales(u, type, p, &s->scales);
-            for (int c = 0; c < 8; c++) {
-                vb w[8];
-                unpack_chunk(u, p, c, w);
-                LLM_UNROLL
-                for (int g = 0; g < 8; g++) vb_store(s->w + 512 * c + 64 * g, w[g]);
-            }
+    llm_scratch *s = scratch_of(job);
+    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
+        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
+        clear_sums(job, n);
+        for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
+            for (int32_t i = 0; i < job->n_panels; i++)
+                unpack256(u, type, panel_superblock(job, i, sb, 256), &s->unpacked[i]);
             const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + first);
             const llm_act256 *a = x->a256 + sb * x->n + first;
             for (int32_t t = 0, size; t < n; t += size) {
                 size = tile_size(n - t);
-                LLM_TILE_SWITCH(size, tile256, u, s, q + 256 * t, a + t, s->sums + t)
+                prefetch_tile(q + 256 * (t + size), a + t + size, sizeof *a);
+                for (int32_t i = 0; i < job->n_panels; i++)
+                    LLM_TILE_SWITCH(size, tile256, u, &s->unpacked[i], q + 256 * t, a + t,
+                                    s->sums[i] + t)
             }
         }
-        store_strip(job, (const float (*)[16])s->sums, first, n);
+        store_strip(job, first, n);
     }
 }
 
 #define TYPE(name, type, zero, book, mins, group)                                                  \
-    static void panel_##name(const llm_panel_job *job) {                                           \
+    static void panels_##name(const llm_panel_job *job) {                                          \
         static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, group};              \
-        LLM_FUSED_SWITCH(job->x->n, many256(&u, type, job), few256, &u, type, job)                 \
+        if (job->x->n > LLM_FUSED)                                                                 \
+            many256(&u, type, job);                                                                \
+        else                                                                                       \
+            for (int32_t i = 0; i < job->n_panels; i++)                                            \
+                LLM_FUSED_SWITCH(job->x->n, few256, &u, type, job, i)                              \
     }
 
 TYPE(q2_k, LLM_Q2_K, 0, LLM_BOOK_NONE, true, 16)
@@ -149,13 +159,13 @@ TYPE(q5_k, LLM_Q5_K, 0, LLM_BOOK_NONE, true, 32)
 TYPE(q6_k, LLM_Q6_K, 32, LLM_BOOK_NONE, false, 16)
 TYPE(iq4_xs, LLM_IQ4_XS, 128, LLM_BOOK_IQ4, false, 32)
 
-void LLM_FN(panel_q256)(const llm_panel_job *job) {
+void LLM_FN(panels_q256)(const llm_panel_job *job) {
     switch (job->w->format->type) {
-    case LLM_Q2_K: panel_q2_k(job); break;
-    case LLM_Q3_K: panel_q3_k(job); break;
-    case LLM_Q4_K: panel_q4_k(job); break;
-    case LLM_Q5_K: panel_q5_k(job); break;
-    case LLM_Q6_K: panel_q6_k(job); break;
-    case LLM_IQ4_XS: panel_iq4_xs(job); break;
+    case LLM_Q2_K: panels_q2_k(job); break;
+    case LLM_Q3_K: panels_q3_k(job); break;
+    case LLM_Q4_K: panels_q4_k(job); break;
+    case LLM_Q5_K: panels_q5_k(job); break;
+    case LLM_Q6_K: panels_q6_k(job); break;
+    case LLM_IQ4_XS: panels_iq4_xs(job); break;
     }
 }

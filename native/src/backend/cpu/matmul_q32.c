@@ -28,7 +28,7 @@ LLM_INLINE void add_block32(const llm_unpacking *u, const vi *s, vf d, vf m, int
     }
 }
 
-LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, const int n) {
+LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t i, const int n) {
     const llm_acts *x = job->x;
     int64_t n_blocks = job->w->n_cols / 32;
     const int bytes = 16 * u->layout->bytes;
@@ -37,11 +37,11 @@ LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, const in
     for (int t = 0; t < n; t++) acc[t] = vf_zero();
     for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
         int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
-        const uint8_t *p = panel_superblock(job, sb, 32 * nb);
+        const uint8_t *p = panel_superblock(job, i, sb, 32 * nb);
         const int8_t *q = x->q[LLM_ACT_Q32] + sb * 256 * n;
         const llm_act32 *a = x->a32 + sb * n;
         for (int b = 0; b < nb; b++, p += bytes) {
-            for (int i = 0; i < bytes; i += 64) vb_prefetch(p + i + LLM_AHEAD);
+            for (int at = 0; at < bytes; at += 64) vb_prefetch(p + at + LLM_AHEAD);
             vb w[8];
             unpack_chunk(u, p, 0, w);
             vi s[LLM_FUSED];
@@ -53,10 +53,21 @@ LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, const in
         }
     }
     LLM_UNROLL
-    for (int t = 0; t < n; t++) store_rows(job, t, acc[t]);
+    for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
-LLM_INLINE void tile32(const llm_unpacking *u, llm_scratch *s, int nb, const int8_t *q,
+LLM_INLINE void unpack32(const llm_unpacking *u, const uint8_t *p, int nb, llm_unpacked *s) {
+    for (int b = 0; b < nb; b++, p += 16 * u->layout->bytes) {
+        vb w[8];
+        unpack_chunk(u, p, 0, w);
+        LLM_UNROLL
+        for (int g = 0; g < 8; g++) vb_store(s->w + 512 * b + 64 * g, w[g]);
+        vf_store(s->d[b], unpack_scale32(u, p));
+        if (u->mins) vf_store(s->m[b], unpack_u16(u, p, 1));
+    }
+}
+
+LLM_INLINE void tile32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
                        const llm_act32 *a, float (*sums)[16], const int n) {
     vf acc[LLM_TILE];
     LLM_UNROLL
@@ -76,38 +87,37 @@ LLM_INLINE void tile32(const llm_unpacking *u, llm_scratch *s, int nb, const int
 
 LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
     const llm_acts *x = job->x;
-    llm_scratch *s = (llm_scratch *)(void *)job->scratch;
+    llm_scratch *s = scratch_of(job);
     int64_t n_blocks = job->w->n_cols / 32;
-    int32_t strip = strip_size(n_blocks * (32 + (int64_t)sizeof(llm_act32) / 8));
-    for (int32_t first = 0; first < x->n; first += strip) {
-        int32_t n = x->n - first < strip ? x->n - first : strip;
-        memset(s->sums, 0, (size_t)n * sizeof *s->sums);
+    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
+        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
+        clear_sums(job, n);
         for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
             int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
-            const uint8_t *p = panel_superblock(job, sb, 32 * nb);
-            for (int b = 0; b < nb; b++, p += 16 * u->layout->bytes) {
-                vb w[8];
-                unpack_chunk(u, p, 0, w);
-                LLM_UNROLL
-                for (int g = 0; g < 8; g++) vb_store(s->w + 512 * b + 64 * g, w[g]);
-                vf_store(s->d[b], unpack_scale32(u, p));
-                if (u->mins) vf_store(s->m[b], unpack_u16(u, p, 1));
-            }
+            for (int32_t i = 0; i < job->n_panels; i++)
+                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, &s->unpacked[i]);
             const int8_t *q = x->q[LLM_ACT_Q32] + 256 * (sb * x->n + first);
             const llm_act32 *a = x->a32 + sb * x->n + first;
             for (int32_t t = 0, size; t < n; t += size) {
                 size = tile_size(n - t);
-                LLM_TILE_SWITCH(size, tile32, u, s, nb, q + 256 * t, a + t, s->sums + t)
+                prefetch_tile(q + 256 * (t + size), a + t + size, sizeof *a);
+                for (int32_t i = 0; i < job->n_panels; i++)
+                    LLM_TILE_SWITCH(size, tile32, u, &s->unpacked[i], nb, q + 256 * t, a + t,
+                                    s->sums[i] + t)
             }
         }
-        store_strip(job, (const float (*)[16])s->sums, first, n);
+        store_strip(job, first, n);
     }
 }
 
 #define TYPE(name, zero, book, mins)                                                               \
-    static void panel_##name(const llm_panel_job *job) {                                           \
+    static void panels_##name(const llm_panel_job *job) {                                          \
         static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, 32};                 \
-        LLM_FUSED_SWITCH(job->x->n, many32(&u, job), few32, &u, job)                               \
+        if (job->x->n > LLM_FUSED)                                                                 \
+            many32(&u, job);                                                                       \
+        else                                                                                       \
+            for (int32_t i = 0; i < job->n_panels; i++)                                            \
+                LLM_FUSED_SWITCH(job->x->n, few32, &u, job, i)                                     \
     }
 
 TYPE(q4_0, 8, LLM_BOOK_NONE, false)
@@ -118,14 +128,14 @@ TYPE(q8_0, 128, LLM_BOOK_NONE, false)
 TYPE(iq4_nl, 128, LLM_BOOK_IQ4, false)
 TYPE(mxfp4, 128, LLM_BOOK_MXFP4, false)
 
-void LLM_FN(panel_q32)(const llm_panel_job *job) {
+void LLM_FN(panels_q32)(const llm_panel_job *job) {
     switch (job->w->format->type) {
-    case LLM_Q4_0: panel_q4_0(job); break;
-    case LLM_Q4_1: panel_q4_1(job); break;
-    case LLM_Q5_0: panel_q5_0(job); break;
-    case LLM_Q5_1: panel_q5_1(job); break;
-    case LLM_Q8_0: panel_q8_0(job); break;
-    case LLM_IQ4_NL: panel_iq4_nl(job); break;
-    case LLM_MXFP4: panel_mxfp4(job); break;
+    case LLM_Q4_0: panels_q4_0(job); break;
+    case LLM_Q4_1: panels_q4_1(job); break;
+    case LLM_Q5_0: panels_q5_0(job); break;
+    case LLM_Q5_1: panels_q5_1(job); break;
+    case LLM_Q8_0: panels_q8_0(job); break;
+    case LLM_IQ4_NL: panels_iq4_nl(job); break;
+    case LLM_MXFP4: panels_mxfp4(job); break;
     }
 }

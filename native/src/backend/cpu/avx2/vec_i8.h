@@ -81,6 +81,10 @@ LLM_INLINE vi vb_dot(vi acc, vb w, const int8_t *a) {
     return vi_pair(_mm256_add_epi32(acc.lo, vb_dot_half(w.lo, x)),
                    _mm256_add_epi32(acc.hi, vb_dot_half(w.hi, x)));
 }
+LLM_INLINE vi vb_dot_pair(vi acc, vb w, vb a) {
+    return vi_pair(_mm256_add_epi32(acc.lo, vb_dot_half(w.lo, a.lo)),
+                   _mm256_add_epi32(acc.hi, vb_dot_half(w.hi, a.hi)));
+}
 /* The top bit apart: 2 * 128 * 127 still fits s16, 2 * 255 * 127 would not. */
 LLM_INLINE __m256i vb_dot_split(__m256i w, __m256i x) {
     const __m256i low = _mm256_set1_epi8(0x7f), ones = _mm256_set1_epi16(1);
