@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+# Its threads must not spin while others want the CPU; OpenMP reads this once, when it is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import llama_cpp
 import numpy as np
 from llama_cpp import llama_cpp as lib
