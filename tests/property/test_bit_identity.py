@@ -65,6 +65,17 @@ def test_chunks(model: Model, chunk: int, kv: str) -> None:
     same(logits_of(model, tokens, chunk, kv), logits_of(model, tokens, 512, kv))
 
 
+@pytest.mark.parametrize("weight_type", list(TYPES))
+def test_chunks_of_every_size(tiny: Tiny, weight_type: str) -> None:
+    """A matmul takes other paths for 1, a few and many columns, in tiles of several sizes."""
+    with Model.load(tiny("llama", weight_type)) as m:
+        tokens = random_tokens(120, m.info.n_vocab)
+        want = logits_of(m, tokens)
+        for chunk in (*range(2, 18), 95, 97):
+            n = min(3 * chunk, len(tokens))
+            same(logits_of(m, tokens[:n], chunk), want[:n])
+
+
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 @pytest.mark.parametrize("chunk", [1, 32, 300])
 def test_chunks_over_a_split(tiny: Tiny, arch: str, chunk: int) -> None:
