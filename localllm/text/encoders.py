@@ -37,7 +37,7 @@ def matchable(vocabulary: Vocabulary) -> dict[str, int]:
         names[i] = HIDDEN + names[i]
     for i, value in vocabulary.byte_values.items():
         names[i] = f"<0x{value:02X}>"
-    return {name: i for i, name in enumerate(names)}
+    return dict(zip(names, range(len(names)), strict=True))
 
 
 @contextlib.contextmanager

@@ -116,9 +116,15 @@ _AFMOE_SCRIPTS = (
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{8C48}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E40}-\x{E7F}\x{E80}-\x{EFF}\x{1780}-\x{17FF}"
     r"\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+"
 )
-# Runs of digits cut into threes from the right: lookahead reaches digits only, as the hand-written
-# splitter of llama.cpp does.
-_DIGITS_FROM_RIGHT = r"\P{N}*(?:\p{N}{1,2}(?=(?:\p{N}{3})*(?!\p{N}))|\p{N}{3})"
+# Runs of digits cut into threes from the right: only the first group looks ahead, so that a long
+# run costs no more than its length.
+_DIGITS_FROM_RIGHT = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})*(?!\p{N}))|\p{N}{3}"
+# llama.cpp's hand-written splitter leaves what stands before a run of digits in its first group.
+_TEXT_AND_DIGITS = rf"\G\P{{N}}*+(?:{_DIGITS_FROM_RIGHT})"
+# The publisher writes \d{1,3}(?=(?:\d{3})*\b), which takes quadratic time where a letter follows.
+_DIGITS_BEFORE_BORDER = r"(?<!\d)\d{1,3}(?=(?:\d{3})*\b)|\G(?<=\d)\d{3}"
+# The publisher writes \s+$, with quadratic time inside long runs of spaces.
+_LAST_SPACES = r"(?<!\s)\s+$"
 _KIMI_HEAD = r"[^\r\n\p{L}\p{N}]?"
 _KIMI_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
 _KIMI_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
@@ -139,6 +145,7 @@ _LLAMA3 = ((_llama3(_ANY_CASE),), (_llama3(_ASCII_CASE),))
 _QWEN2 = ((_llama3(_ANY_CASE, r"\p{N}"),), (_llama3(_ASCII_CASE, r"\p{N}"),))
 _STARCODER = (r"\p{N}", _GPT2)
 _DEEPSEEK3_LLM = (r"\p{N}{1,3}", _CJK_KANA, rf"{_DEEPSEEK3}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}")
+_AFMOE_WORDS = _DEEPSEEK3_LLM[-1]
 _NEWLINES = (r"\n+",)
 
 _ROWS = (
@@ -153,12 +160,12 @@ _ROWS = (
     PreTokenizer("chatglm4", *_LLAMA3),
     PreTokenizer(
         "deepseek_llm",
-        (r"[\r\n]", _DEEPSEEK_LETTERS, _DEEPSEEK_SIGNS, r"\s+$", _DEEPSEEK_CJK, r"\p{N}+"),
+        (r"[\r\n]", _DEEPSEEK_LETTERS, _DEEPSEEK_SIGNS, _LAST_SPACES, _DEEPSEEK_CJK, r"\p{N}+"),
         (
             r"[\r\n]",
             _DEEPSEEK_LETTERS,
             _DEEPSEEK_SIGNS_NO_SPACE,
-            r"\s+$",
+            _LAST_SPACES,
             _DEEPSEEK_CJK_NO_SPACE,
             r"\p{N}+",
         ),
@@ -243,11 +250,11 @@ _ROWS = (
     PreTokenizer(
         "tiny_aya",
         (
-            r"\d{1,3}(?=(?:\d{3})*\b)",
+            _DIGITS_BEFORE_BORDER,
             _cased(_UPPER, _LOWER, _ANY_CASE + "?", r"\p{N}{1,3}"),
         ),
         (
-            _DIGITS_FROM_RIGHT,
+            _TEXT_AND_DIGITS,
             _cased(_LETTER_MARK, _LETTER_MARK, _ASCII_CASE + "?", r"\p{N}{1,3}"),
         ),
     ),
@@ -266,8 +273,10 @@ _ROWS = (
     ),
     PreTokenizer(
         "superbpe",
-        (r"\p{N}+", r"(?=(\d{3})+(?!\d))"),
-        (r"\p{N}+", r"(?=([0-9]{3})+(?![0-9]))"),
+        # The publisher writes + where {1,333} stands: quadratic time in long runs of digits. The
+        # two agree on numbers of up to 1,000 digits.
+        (r"\p{N}+", r"(?=(\d{3}){1,333}(?!\d))"),
+        (r"\p{N}+", r"(?=([0-9]{3}){1,333}(?![0-9]))"),
     ),
     PreTokenizer(
         "bailingmoe",
@@ -288,11 +297,8 @@ _ROWS = (
     PreTokenizer("ufakzeka", (rf"{_WORD}|\p{{N}}|{_SIGNS}|{_SPACES}",)),
     PreTokenizer(
         "afmoe",
-        (
-            _DIGITS_FROM_RIGHT,
-            _AFMOE_SCRIPTS,
-            rf"{_DEEPSEEK3}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
-        ),
+        (_DIGITS_FROM_RIGHT, _AFMOE_SCRIPTS, _AFMOE_WORDS),
+        (_TEXT_AND_DIGITS, _AFMOE_SCRIPTS, _AFMOE_WORDS),
     ),
     PreTokenizer(
         "laguna",

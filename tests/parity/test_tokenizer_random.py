@@ -65,6 +65,7 @@ PUBLISHER_DIFFERENCES = {
     "youtu": (0.15, "as gpt4o"),
     "deepseek_llm": (0.05, "ideographic spaces count as signs"),
     "deepseek_coder": (0.05, "ideographic spaces count as CJK text"),
+    "afmoe": (0.1, "llama.cpp leaves the spaces before a number in the number's piece"),
     "superbpe": (0.05, "digits beyond ASCII are grouped too"),
     "bailingmoe": (0.05, "possessive quantifiers do not give back"),
 }
