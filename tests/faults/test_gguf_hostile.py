@@ -180,7 +180,7 @@ def _open_damaged(path: Path, content: bytes) -> None:
 
 
 @settings(
-    max_examples=20_000 if FULL else 1_000,
+    max_examples=5_000 if FULL else 1_000,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
