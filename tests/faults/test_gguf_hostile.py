@@ -167,8 +167,14 @@ def test_parts_behind_symbolic_links(tmp_path: Path) -> None:
 # ---- Random damage ----------------------------------------------------------------------------
 
 
-def _open_damaged(path: Path, content: bytes) -> None:
+def _write_anew(path: Path, content: bytes) -> None:
+    """Some file systems wait for the disk when a file is cut to nothing and written again."""
+    path.unlink(missing_ok=True)
     path.write_bytes(content)
+
+
+def _open_damaged(path: Path, content: bytes) -> None:
+    _write_anew(path, content)
     try:
         with GgufFile(path) as file:
             file.tensors()
@@ -220,7 +226,7 @@ def test_every_single_byte_cut_and_flip(tmp_path: Path) -> None:
     whole = base().build()
     path = tmp_path / "one.gguf"
     for n in range(1, len(whole)):
-        path.write_bytes(whole[:n])
+        _write_anew(path, whole[:n])
         with pytest.raises((FormatError, UnsupportedError)):
             GgufFile(path)
     values = range(256) if FULL else (0, 1, 0x20, 0x80, 0xFF)
@@ -237,7 +243,7 @@ def test_parts_of_damaged_sets(tmp_path: Path) -> None:
             damaged = bytearray(content or b"")
             if rng.random() < 0.5:
                 damaged[rng.randrange(len(damaged))] = rng.choice((0, 1, 2, 3, 255))
-            (tmp_path / name).write_bytes(damaged)
+            _write_anew(tmp_path / name, bytes(damaged))
         try:
             with GgufFile(tmp_path / case.opened) as file:
                 assert len(file.tensors()) == 3
