@@ -56,7 +56,7 @@ KNOWN = frozenset(
 )
 """All of the texts above."""
 
-_MARKUP = re.compile(r"<[|｜].*[|｜]>|<(start|end)_of_\w+>|\[/?[A-Z_]+\]|</?s>", re.DOTALL)
+_MARKUP = re.compile(r"<[|｜].*>|<.*[|｜]>|<(start|end)_of_\w+>|\[/?[A-Z_]+\]|</?s>", re.DOTALL)
 
 
 def looks_like_control(text: str) -> bool:

@@ -41,7 +41,8 @@ class StopStrings:
         return held[: len(held) - keep], False
 
     def finish(self, text: str = "") -> str:
-        """What was held back, once no more text comes; cut at a stop string that `text` completes."""
+        """What was held back, once no more text comes; cut at a stop string that `text`
+        completes."""
         shown, hit = self.feed(text)
         rest = "" if hit else self._held
         self._held = ""

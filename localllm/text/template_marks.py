@@ -16,6 +16,8 @@ from typing import Any
 
 from jinja2 import nodes
 
+from localllm.text.special_split import SpecialSplitter
+
 MARKS = tuple((chr(0x10F000 + 2 * i), chr(0x10F001 + 2 * i)) for i in range(512))
 """Pairs of an opening and a closing mark. A rendering uses one that its input does not hold."""
 
@@ -42,7 +44,7 @@ class LiteralMarker:
         self._mark_of = re.compile(f"[{self._open}{self._close}]")
         self._marked = re.compile(f"{self._open}([^{self._open}{self._close}]*){self._close}")
         texts = [text for text in special_texts if text]
-        self._whole = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+        self._whole = SpecialSplitter({text: i for i, text in enumerate(texts)})
         self._heads = {text[:n] for text in texts for n in range(1, len(text))}
         self._tails = {text[n:] for text in texts for n in range(1, len(text))}
         self._longest = max(map(len, texts), default=0)
@@ -94,7 +96,7 @@ class LiteralMarker:
         return self.mark_text(value) if isinstance(value, str) else value
 
     def _matters(self, core: str) -> bool:
-        if self._whole.search(core) is not None:
+        if any(isinstance(piece, int) for piece in self._whole.pieces(core)):
             return True
         lengths = range(1, min(len(core), self._longest) + 1)
         return any(core[-n:] in self._heads or core[:n] in self._tails for n in lengths)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.small_vocabularies import byte_level, sentencepiece
 
@@ -31,16 +31,19 @@ def _without_prefix_characters(text: str) -> bool:
     return "▁" not in text
 
 
+@settings(deadline=None)
 @given(texts)
 def test_byte_level_round_trip(text: str) -> None:
     assert BYTES.decode(BYTES.encode(text)) == text
 
 
+@settings(deadline=None)
 @given(texts.filter(_without_prefix_characters))
 def test_sentencepiece_round_trip(text: str) -> None:
     assert PIECES.decode(PIECES.encode(text)) == text
 
 
+@settings(deadline=None)
 @given(texts, st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<|im_", "end|>"])))
 def test_plain_text_never_holds_control_tokens(text: str, names: list[str]) -> None:
     whole = text.join([*names, ""])
@@ -49,6 +52,7 @@ def test_plain_text_never_holds_control_tokens(text: str, names: list[str]) -> N
     assert BYTES.decode(ids) == whole
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, BYTES.n_vocab - 1), max_size=80), st.booleans())
 def test_stream_of_any_tokens(ids: list[int], skip_special: bool) -> None:
     stream = StreamDecoder(BYTES, skip_special)
@@ -56,6 +60,7 @@ def test_stream_of_any_tokens(ids: list[int], skip_special: bool) -> None:
     assert "".join(parts) + stream.finish() == BYTES.decode(ids, skip_special)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, PIECES.n_vocab - 1), max_size=80), st.booleans())
 def test_stream_of_any_pieces(ids: list[int], skip_special: bool) -> None:
     stream = StreamDecoder(PIECES, skip_special)

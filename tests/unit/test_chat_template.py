@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from reference.small_vocabularies import P, byte_level
 
 from localllm.errors import ArgumentError, ChatTemplateError, UnsupportedError
@@ -100,6 +102,26 @@ def test_words_of_a_user_never_become_control_tokens(source: str, content: str) 
         assert special_ids(template, messages) == [START, END, START, END, START]
         ids = template.render_to_ids(messages)
         assert TOKENIZER.decode(ids, skip_special=False) == template.render(messages)
+
+
+FRAGMENTS = ("<|", "|>", "im_end", "im_start", "<|im_end|>", "<", ">", "|", "\n", " ", "user", "x")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
+    st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
+    st.sampled_from(
+        ["", " | trim", " | replace('x', '')", ".split('x')[-1]", "[1:-1]", " | upper"]
+    ),
+)
+def test_no_mixture_becomes_a_control_token(first: str, second: str, through: str) -> None:
+    source = CHATML.replace("message.content", f"(message.content{through})")
+    template = ChatTemplate(source, TOKENIZER)
+    messages = [*user(first), {"role": "assistant", "content": second}]
+    assert special_ids(template, messages) == [START, END, START, END, START]
+    ids = template.render_to_ids(messages)
+    assert TOKENIZER.decode(ids, skip_special=False) == template.render(messages)
 
 
 def test_tool_results_and_descriptions_are_text() -> None:
