@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "gguf/part.h"
 #include "model/model.h"
 
 /* Limits far above any real model, low enough that products of two fit in 63 bits. */
@@ -58,6 +59,10 @@ static llm_status read_number(const reader *r, const char *key, const llm_gguf_v
     if (!ok || !v->count) {
         return llm_fail(r->err, LLM_E_FORMAT, "%s has value type %d, expected %s", key, type,
                         integer ? "an integer" : "a float");
+    }
+    if (v->count > MAX_LAYERS) {
+        return llm_fail(r->err, LLM_E_FORMAT, "%s has %llu elements, at most %d layers are allowed",
+                        key, (unsigned long long)v->count, MAX_LAYERS);
     }
     uint64_t step = v->data_bytes / v->count;
     *out = element_as_double(type, v->data);
@@ -141,9 +146,8 @@ static llm_status read_rope(const reader *r, llm_model *m) {
         bool linear = v.data_bytes == 6 && !memcmp(v.data, "linear", 6);
         h->rope_yarn = v.data_bytes == 4 && !memcmp(v.data, "yarn", 4);
         if (!none && !linear && !h->rope_yarn) {
-            return llm_fail(r->err, LLM_E_UNSUPPORTED,
-                            "%s is \"%.*s\"; supported are none, linear and yarn", key,
-                            (int)(v.data_bytes < 32 ? v.data_bytes : 32), (const char *)v.data);
+            return llm_fail(r->err, LLM_E_UNSUPPORTED, "%s is %s; supported are none, linear and yarn",
+                            key, llm_quote(v.data, v.data_bytes).text);
         }
         if (none) factor = 0.0F;
     }
@@ -230,10 +234,8 @@ llm_status llm_read_hparams(const llm_gguf *g, llm_model *m, llm_error *err) {
     }
     m->arch = llm_arch_find((const char *)v.data, v.data_bytes);
     if (!m->arch) {
-        return llm_fail(err, LLM_E_UNSUPPORTED,
-                        "architecture \"%.*s\" is not supported; this build runs %s",
-                        (int)(v.data_bytes < 64 ? v.data_bytes : 64), (const char *)v.data,
-                        llm_arch_names());
+        return llm_fail(err, LLM_E_UNSUPPORTED, "architecture %s is not supported; this build runs %s",
+                        llm_quote(v.data, v.data_bytes).text, llm_arch_names());
     }
     reader r = {g, m->arch->name, err};
     llm_hparams *h = &m->h;

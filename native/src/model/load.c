@@ -46,7 +46,9 @@ llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_par
     }
     if (s != LLM_OK) {
         llm_model_free(m);
-        return s;
+        if (!err) return s;
+        llm_error inner = *err;
+        return llm_gguf_fail(&g->parts[0], err, s, "%s", inner.message);
     }
     if (params && params->progress) *(volatile int32_t *)params->progress = 1000;
     *out = m;
