@@ -17,16 +17,25 @@ SPACE = "▁"
 class SentencePieceEncoder:
     """The encoder of a vocabulary with ▁ and byte tokens."""
 
-    def __init__(self, vocabulary: Vocabulary, names: dict[str, int], merges: Pairs) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        names: dict[str, int],
+        merges: Pairs,
+        lowercase: bool = False,
+    ) -> None:
         self._texts = vocabulary.texts
         self._byte_values = vocabulary.byte_values
         self._prefix = SPACE if vocabulary.add_space_prefix else ""
         self._drops_spaces = vocabulary.pre.type.drops_spaces
+        self._lowercase = lowercase
         self._tokenizer = _build(vocabulary, names, merges)
 
     def encode(self, text: str, after_special: bool) -> list[int]:
         """See `Encoder`. A text that follows nothing or a special token gets a space in front if
         the vocabulary asks for it."""
+        if self._lowercase:
+            text = text.lower()
         if self._drops_spaces:
             return [i for word in text.split() for i in ids_of(self._tokenizer, word)]
         escaped = text.replace(" ", SPACE)

@@ -9,13 +9,14 @@ from localllm.errors import ArgumentError
 from localllm.text.byte_level import ByteLevelEncoder
 from localllm.text.byte_pairs import merges_from_scores, read_merges
 from localllm.text.encoders import Encoder, garbage_collector_paused, matchable
-from localllm.text.metadata import Metadata
+from localllm.text.metadata import Metadata, read_flag
 from localllm.text.sentencepiece_bpe import SentencePieceEncoder
 from localllm.text.special_split import Allow, SpecialSplitter
 from localllm.text.special_tokens import looks_like_control
 from localllm.text.unigram import UnigramEncoder
 from localllm.text.vocabulary import (
     CONTROL,
+    PREFIX,
     UNKNOWN,
     USER_DEFINED,
     Vocabulary,
@@ -214,7 +215,8 @@ def _encoder(
     merges = read_merges(metadata)
     if vocabulary.pre.type.byte_level:
         return ByteLevelEncoder(vocabulary, names, merges, splitter)
-    return SentencePieceEncoder(vocabulary, names, merges)
+    lowercase = read_flag(metadata, PREFIX + "normalizer.lowercase", False)
+    return SentencePieceEncoder(vocabulary, names, merges, lowercase)
 
 
 def checked_text(text: str, what: str = "the text") -> str:

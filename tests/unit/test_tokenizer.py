@@ -159,6 +159,17 @@ def test_wordpiece_and_unigram() -> None:
     assert pieces.decode([3, 4, 1]) == "ab"
 
 
+def test_whitespace_vocabulary() -> None:
+    metadata = byte_level(
+        model="whitespace", pre="whitespace", merges=[b"a b"], tokens=[b"a", b"b", b"ab", b"A"]
+    )
+    metadata[P + "token_type"] = np.ones(4, np.int32)
+    metadata |= {P + "bos_token_id": 0, P + "eos_token_id": 0}
+    assert Tokenizer.from_metadata(metadata).encode(" ab  Aab\n") == [2, 3, 2]
+    metadata[P + "normalizer.lowercase"] = True
+    assert Tokenizer.from_metadata(metadata).encode("AB ab") == [2, 2]
+
+
 def test_texts_that_are_not_utf8() -> None:
     tokenizer = Tokenizer.from_metadata(byte_level())
     with pytest.raises(ArgumentError, match=r"half a character \(U\+D800 at position 1\)"):
