@@ -82,8 +82,11 @@ typedef struct result {
 } result;
 
 static result make_result(int32_t n_rows, int32_t dim) {
-    result r = {n_rows, dim, {guarded_floats((int64_t)n_rows * dim), guarded_floats(n_rows),
-                guarded_floats(n_rows)}, guarded_floats((int64_t)n_rows * dim)};
+    result r = {
+        n_rows,
+        dim,
+        {guarded_floats((int64_t)n_rows * dim), guarded_floats(n_rows), guarded_floats(n_rows)},
+        guarded_floats((int64_t)n_rows * dim)};
     return r;
 }
 
@@ -95,10 +98,17 @@ static void free_result(result r) {
 }
 
 static llm_attn make_attn(const cache *c, const shape *s, float *q) {
-    llm_attn a = {.pool = c->pool, .block_bytes = 2 * c->part_bytes, .v_offset = c->part_bytes,
-                  .table = c->table, .kv_type = s->kv_type, .head_dim = s->dim,
-                  .n_group = s->group, .n_rows = s->n_rows, .first_pos = s->first_pos,
-                  .window = s->window, .scale = 2.4f / sqrtf((float)s->dim),
+    llm_attn a = {.pool = c->pool,
+                  .block_bytes = 2 * c->part_bytes,
+                  .v_offset = c->part_bytes,
+                  .table = c->table,
+                  .kv_type = s->kv_type,
+                  .head_dim = s->dim,
+                  .n_group = s->group,
+                  .n_rows = s->n_rows,
+                  .first_pos = s->first_pos,
+                  .window = s->window,
+                  .scale = 2.4f / sqrtf((float)s->dim),
                   .softcap = s->softcap};
     for (int32_t r = 0; r < s->n_rows; r++) a.q[r] = q + r * s->dim;
     return a;
@@ -195,7 +205,7 @@ static void check_unseen(const llm_kernels *k, const cache *c, const shape *s, c
     memcpy(pool, c->pool, bytes);
     const int32_t pos = s->first_pos + (s->n_rows - 1) / 2 / s->group;
     float big[MAX_DIM];
-    for (int32_t d = 0; d < s->dim; d++) big[d] = 1e9f; /* inf in f16, NaN scale in no one's sight */
+    for (int32_t d = 0; d < s->dim; d++) big[d] = 1e9f; /* inf in f16, a scale of inf in q8_0 */
     for (int32_t t = pos + 1; t < N_BLOCKS * T; t++) {
         uint8_t *block = pool + 2 * c->part_bytes * (uint64_t)c->table[t / T];
         k->kv_write(block, block + c->part_bytes, s->kv_type, s->dim, t % T, big, big);

@@ -6,9 +6,9 @@
 
 enum { N_OPS = 10, MAX_N = 2055 };
 
-static const char *const op_names[N_OPS] = {"rms_norm", "rms_norm without w", "add", "scale",
-                                            "swiglu",   "geglu",              "softcap",
-                                            "rope pairs", "rope halves", "rms_norm in place"};
+static const char *const op_names[N_OPS] = {
+    "rms_norm",    "rms_norm without w", "add", "scale", "swiglu", "geglu", "softcap", "rope pairs",
+    "rope halves", "rms_norm in place"};
 
 /* Output of an op on inputs a, b, c (n values each) in y. */
 static void run_op(const llm_kernels *k, int op, const float *a, const float *b, const float *c,
@@ -92,8 +92,8 @@ static void check_size(const llm_kernels *scalar, int64_t n, float limit) {
 
 /* Values at the edges of the vector exp and tanh. A NaN must stay one; its bits are free. */
 static void check_special(const llm_kernels *k) {
-    const float x[16] = {0.0f,    -0.0f,     INFINITY, 1e30f,  1000.0f, 80.5f, -80.5f, -1000.0f,
-                         -1e30f,  NAN,       1e-40f,   -1e-40f, 0.625f, -0.625f, 88.5f, -88.5f};
+    const float x[16] = {0.0f,   -0.0f, INFINITY, 1e30f,   1000.0f, 80.5f,   -80.5f, -1000.0f,
+                         -1e30f, NAN,   1e-40f,   -1e-40f, 0.625f,  -0.625f, 88.5f,  -88.5f};
     float one[16], y[16];
     for (int i = 0; i < 16; i++) one[i] = 1.0f;
     k->swiglu(x, one, 16, y);

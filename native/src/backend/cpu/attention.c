@@ -77,8 +77,9 @@ LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++) {
             float *o = out + r * TOKENS + 16 * v;
-            vf_store(o, scaled ? vf_fma(acc[r][v], vf_load_f16(scales + 16 * (vec0 + v)), vf_load(o))
-                               : acc[r][v]);
+            vf_store(o, scaled
+                            ? vf_fma(acc[r][v], vf_load_f16(scales + 16 * (vec0 + v)), vf_load(o))
+                            : acc[r][v]);
         }
 }
 
@@ -142,10 +143,10 @@ LLM_INLINE void scores_from(source from, bool scaled, int rows, const void *k,
 #define CASE(R)                                                                                    \
     case R:                                                                                        \
         if (VF_TILE_VECS(R) >= 2) {                                                                \
-            score_tile(R, 2, 0, from, k, scaled, scales, n, q, out);                                     \
+            score_tile(R, 2, 0, from, k, scaled, scales, n, q, out);                               \
         } else {                                                                                   \
-            score_tile(R, 1, 0, from, k, scaled, scales, n, q, out);                                     \
-            score_tile(R, 1, 1, from, k, scaled, scales, n, q, out);                                     \
+            score_tile(R, 1, 0, from, k, scaled, scales, n, q, out);                               \
+            score_tile(R, 1, 1, from, k, scaled, scales, n, q, out);                               \
         }                                                                                          \
         break;
         FOR_TILE_SIZES(CASE)
@@ -212,8 +213,8 @@ static void outputs_f16(int rows, const values *v, int t0, int t1, const float *
     outputs_from(SRC_F16, rows, v->data, v->step, NULL, 0, v->n_dims, t0, t1, p, grow, out,
                  out_step);
 }
-static void outputs_s8(int rows, const values *v, int t0, int t1, const float *p,
-                       const float *grow, float *out, int64_t out_step) {
+static void outputs_s8(int rows, const values *v, int t0, int t1, const float *p, const float *grow,
+                       float *out, int64_t out_step) {
     outputs_from(SRC_S8, rows, v->data, v->step, v->scale, v->n_dims / 32, v->n_dims, t0, t1, p,
                  grow, out, out_step);
 }
@@ -406,7 +407,8 @@ LLM_INLINE void read_ahead(const uint8_t *part, int64_t bytes) {
 static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
     const llm_attn *a = s->a;
     const int64_t dim = a->head_dim;
-    const int64_t part_bytes = a->kv_type == LLM_KV_Q8_0 ? dim * TOKENS / 32 * 34 : dim * TOKENS * 2;
+    const int64_t part_bytes =
+        a->kv_type == LLM_KV_Q8_0 ? dim * TOKENS / 32 * 34 : dim * TOKENS * 2;
     for (int r = 0; r < s->n_rows; r++) {
         s->s.m[r] = -INFINITY;
         s->s.l[r] = 0;

@@ -12,20 +12,28 @@
 #define VF_TILE_ROWS 6 /* 12 accumulators of 16 registers */
 #define VF_TILE_VECS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 
-typedef struct vf { __m256 lo, hi; } vf;
-typedef struct vi { __m256i lo, hi; } vi;
-typedef struct vm { __m256 lo, hi; } vm; /* all bits of a lane */
+typedef struct vf {
+    __m256 lo, hi;
+} vf;
+typedef struct vi {
+    __m256i lo, hi;
+} vi;
+typedef struct vm {
+    __m256 lo, hi;
+} vm; /* all bits of a lane */
 
-LLM_INLINE float vf_fma1(float a, float b, float c) {
-    return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c)));
-}
 LLM_INLINE float vf_sqrt1(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 LLM_INLINE float vf_f16_to_f32_1(uint16_t h) { return _cvtsh_ss(h); }
 LLM_INLINE uint16_t vf_f32_to_f16_1(float f) { return (uint16_t)_cvtss_sh(f, 0); }
-LLM_INLINE int32_t vf_rint1(float x) { return _mm_cvtss_si32(_mm_set_ss(x)); }
 
-LLM_INLINE vf vf_pair(__m256 lo, __m256 hi) { vf r = {lo, hi}; return r; }
-LLM_INLINE vi vi_pair(__m256i lo, __m256i hi) { vi r = {lo, hi}; return r; }
+LLM_INLINE vf vf_pair(__m256 lo, __m256 hi) {
+    vf r = {lo, hi};
+    return r;
+}
+LLM_INLINE vi vi_pair(__m256i lo, __m256i hi) {
+    vi r = {lo, hi};
+    return r;
+}
 LLM_INLINE vi vi_first(int n) { /* all bits in the first n lanes */
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return vi_pair(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane),
@@ -43,8 +51,8 @@ LLM_INLINE void vf_store(float *p, vf a) {
 }
 LLM_INLINE vf vf_load_n(const float *p, int n) {
     vi m = vi_first(n);
-    return vf_pair(_mm256_maskload_ps(p, m.lo), n > 8 ? _mm256_maskload_ps(p + 8, m.hi)
-                                                      : _mm256_setzero_ps());
+    return vf_pair(_mm256_maskload_ps(p, m.lo),
+                   n > 8 ? _mm256_maskload_ps(p + 8, m.hi) : _mm256_setzero_ps());
 }
 LLM_INLINE void vf_store_n(float *p, vf a, int n) {
     vi m = vi_first(n);
@@ -52,14 +60,11 @@ LLM_INLINE void vf_store_n(float *p, vf a, int n) {
     if (n > 8) _mm256_maskstore_ps(p + 8, m.hi, a.hi);
 }
 
-#define VF_OP2(name, op)                                  \
-    LLM_INLINE vf name(vf a, vf b) {                      \
-        return vf_pair(op(a.lo, b.lo), op(a.hi, b.hi));   \
-    }
+#define VF_OP2(name, op)                                                                           \
+    LLM_INLINE vf name(vf a, vf b) { return vf_pair(op(a.lo, b.lo), op(a.hi, b.hi)); }
 VF_OP2(vf_add, _mm256_add_ps)
 VF_OP2(vf_sub, _mm256_sub_ps)
 VF_OP2(vf_mul, _mm256_mul_ps)
-VF_OP2(vf_div, _mm256_div_ps)
 VF_OP2(vf_max, _mm256_max_ps)
 VF_OP2(vf_min, _mm256_min_ps)
 #undef VF_OP2
@@ -116,7 +121,6 @@ LLM_INLINE vf vi_to_f(vi a) { return vf_pair(_mm256_cvtepi32_ps(a.lo), _mm256_cv
 LLM_INLINE vi vf_rint(vf a) { /* the rounding mode is always nearest even */
     return vi_pair(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
 }
-LLM_INLINE vf vf_load_s32(const int32_t *p) { return vi_to_f(vi_load(p)); }
 LLM_INLINE vf vf_load_s8(const int8_t *p) {
     return vi_to_f(vi_pair(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)),
                            _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))));
@@ -136,9 +140,9 @@ LLM_INLINE void vf_store_f16(uint16_t *p, vf a) {
 }
 LLM_INLINE void vi_store_s8(int8_t *p, vi a) {
     /* low bytes of each 128-bit half to its first 4 bytes */
-    const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                         -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                         -1, -1);
+    const __m256i low =
+        _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12,
+                         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     __m256i lo = _mm256_shuffle_epi8(a.lo, low), hi = _mm256_shuffle_epi8(a.hi, low);
     __m128i l = _mm_unpacklo_epi32(_mm256_castsi256_si128(lo), _mm256_extracti128_si256(lo, 1));
     __m128i h = _mm_unpacklo_epi32(_mm256_castsi256_si128(hi), _mm256_extracti128_si256(hi, 1));
@@ -152,9 +156,6 @@ LLM_INLINE vm vm_from_bits(uint32_t bits) {
     vm r = {_mm256_castsi256_ps(_mm256_cmpeq_epi32(lo, lane)),
             _mm256_castsi256_ps(_mm256_cmpeq_epi32(hi, lane))};
     return r;
-}
-LLM_INLINE uint32_t vm_bits(vm m) {
-    return (uint32_t)_mm256_movemask_ps(m.lo) | (uint32_t)_mm256_movemask_ps(m.hi) << 8;
 }
 LLM_INLINE vm vf_lt(vf a, vf b) {
     vm r = {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};

@@ -15,13 +15,9 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;
 
-LLM_INLINE float vf_fma1(float a, float b, float c) {
-    return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c)));
-}
 LLM_INLINE float vf_sqrt1(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 LLM_INLINE float vf_f16_to_f32_1(uint16_t h) { return _cvtsh_ss(h); }
 LLM_INLINE uint16_t vf_f32_to_f16_1(float f) { return (uint16_t)_cvtss_sh(f, 0); }
-LLM_INLINE int32_t vf_rint1(float x) { return _mm_cvtss_si32(_mm_set_ss(x)); }
 
 LLM_INLINE __mmask16 vm_first(int n) { return (__mmask16)((1u << n) - 1); }
 
@@ -35,7 +31,6 @@ LLM_INLINE void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, vm_
 LLM_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 LLM_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 LLM_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-LLM_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 LLM_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 LLM_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 LLM_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
@@ -65,7 +60,6 @@ LLM_INLINE vf vi_to_f(vi a) { return _mm512_cvtepi32_ps(a); }
 LLM_INLINE vi vf_rint(vf a) {
     return _mm512_cvt_roundps_epi32(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-LLM_INLINE vf vf_load_s32(const int32_t *p) { return _mm512_cvtepi32_ps(vi_load(p)); }
 LLM_INLINE vf vf_load_s8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
@@ -84,7 +78,6 @@ LLM_INLINE void vi_store_s8(int8_t *p, vi a) {
 }
 
 LLM_INLINE vm vm_from_bits(uint32_t bits) { return (vm)bits; }
-LLM_INLINE uint32_t vm_bits(vm m) { return m; }
 LLM_INLINE vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 LLM_INLINE vf vf_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
 
