@@ -8,7 +8,7 @@ import sys
 from sources import source_files
 from stages import ROOT, Stages
 
-CHECK_BUILD = "build/check-native"
+CHECK_BUILD = "build/native"  # run_tests.py builds on it
 PYTHON = sys.executable
 
 
