@@ -14,7 +14,7 @@ from reference.forward import Reference
 from reference.llama_oracle import LlamaOracle
 
 from localllm.engine.runner import Feed, Model
-from models.tiny.make import ARCHITECTURES, pairs
+from models.tiny.make import ARCHITECTURES, TYPES, pairs
 
 Tiny = Callable[[str, str], Path]
 
@@ -106,6 +106,17 @@ def test_numpy_matches_llama_cpp(tiny: Tiny, arch: str) -> None:
         theirs = oracle.forward(tokens)
     limit = LLAMA_TOLERANCE.get(ARCHITECTURES[arch].family, LLAMA_TOLERANCE_ELSE)
     check(theirs, reference.forward(tokens), (limit, limit))
+
+
+@pytest.mark.parametrize("weight_type", list(TYPES))
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3", "gemma3"])
+def test_llama_cpp_runs_every_file(tiny: Tiny, arch: str, weight_type: str) -> None:
+    """Both read the same weights; llama.cpp rounds activations in its own way."""
+    path = tiny(arch, weight_type)
+    reference = Reference(path, kv="f32", quantize_acts=False)
+    tokens = random_tokens(20, reference.n_vocab)
+    with LlamaOracle(path, n_ctx=len(tokens), kv="f32") as oracle:
+        check(oracle.forward(tokens), reference.forward(tokens), INT8_TOLERANCE)
 
 
 @pytest.mark.parametrize("arch", list(ARCHITECTURES))
