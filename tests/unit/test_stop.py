@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def cut(text: str, stops: list[str]) -> str:
 def test_any_split_shows_the_same_text(text: str, stops: list[str], cuts: list[int]) -> None:
     stream, shown, hit = StopStrings(stops), "", False
     borders = sorted({0, len(text), *(c for c in cuts if c < len(text))})
-    for begin, end in zip(borders, borders[1:], strict=False):
+    for begin, end in pairwise(borders):
         piece, hit = stream.feed(text[begin:end])
         shown += piece
         if hit:
