@@ -95,8 +95,8 @@ def split_weights(
 
     def field(at: int) -> Floats:
         if type_name == "MXFP4":
-            return np.ldexp(np.float32(1), blocks[..., at].astype(np.int32) - 128)
-        return blocks[..., at : at + 2].copy().view(np.float16)[..., 0].astype(np.float32)
+            return np.asarray(np.ldexp(np.float32(1), blocks[..., at].astype(np.int32) - 128))
+        return np.asarray(blocks[..., at : at + 2].copy().view(np.float16)[..., 0], np.float32)
 
     fields = SCALE_FIELDS[type_name]
     second = field(fields[1]) if len(fields) == 2 else None

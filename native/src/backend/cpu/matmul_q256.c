@@ -132,7 +132,6 @@ LLM_INLINE void many256(const llm_unpacking *u, int32_t type, const llm_panel_jo
             const llm_act256 *a = x->a256 + sb * x->n + first;
             for (int32_t t = 0, size; t < n; t += size) {
                 size = tile_size(n - t);
-                prefetch_tile(q + 256 * (t + size), a + t + size, sizeof *a);
                 for (int32_t i = 0; i < job->n_panels; i++)
                     LLM_TILE_SWITCH(size, tile256, u, &s->unpacked[i], q + 256 * t, a + t,
                                     s->sums[i] + t)

@@ -100,7 +100,6 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
             const llm_act32 *a = x->a32 + sb * x->n + first;
             for (int32_t t = 0, size; t < n; t += size) {
                 size = tile_size(n - t);
-                prefetch_tile(q + 256 * (t + size), a + t + size, sizeof *a);
                 for (int32_t i = 0; i < job->n_panels; i++)
                     LLM_TILE_SWITCH(size, tile32, u, &s->unpacked[i], nb, q + 256 * t, a + t,
                                     s->sums[i] + t)

@@ -14,7 +14,7 @@
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
-#define LLM_STRIP 96   /* tokens whose sums wait in scratch */
+#define LLM_STRIP 98   /* tokens whose sums wait in scratch */
 
 /* A superblock of one panel, ready for the tiles. */
 typedef struct llm_unpacked {
@@ -79,13 +79,6 @@ static inline void clear_sums(const llm_panel_job *job, int32_t n) {
         memset(scratch_of(job)->sums[i], 0, (size_t)n * sizeof scratch_of(job)->sums[0][0]);
 }
 
-/* The activations of a whole tile of tokens that comes after the next group of tiles. */
-LLM_INLINE void prefetch_tile(const int8_t *q, const void *sides, size_t side_bytes) {
-    if (LLM_TILE == 1) return; /* the scalar kernels are not bound by memory */
-    for (int i = 0; i < LLM_TILE * 256; i += 64) vb_prefetch((const uint8_t *)q + i);
-    for (size_t i = 0; i < LLM_TILE * side_bytes; i += 64) vb_prefetch((const uint8_t *)sides + i);
-}
-
 /* Four inputs of 16 rows with the same four inputs of n tokens. */
 LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q, const int n) {
     LLM_UNROLL
@@ -95,15 +88,16 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
 /* Calls f(..., n) with n as a constant, 1 <= n <= LLM_TILE. */
 #define LLM_CASE(n, f, ...)                                                                        \
     case n: f(__VA_ARGS__, n); break;
-#if LLM_TILE == 12
+#if LLM_TILE == 14
 #define LLM_TILE_SWITCH(n, f, ...)                                                                 \
     switch (n) {                                                                                   \
         LLM_CASE(1, f, __VA_ARGS__)                                                                \
-        LLM_CASE(2, f, __VA_ARGS__)                                                                \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__) LLM_CASE(5, f, __VA_ARGS__)        \
-            LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__)    \
-                LLM_CASE(9, f, __VA_ARGS__) LLM_CASE(10, f, __VA_ARGS__)                           \
-                    LLM_CASE(11, f, __VA_ARGS__) LLM_CASE(12, f, __VA_ARGS__)                      \
+        LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)        \
+            LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__)    \
+                LLM_CASE(8, f, __VA_ARGS__) LLM_CASE(9, f, __VA_ARGS__)                            \
+                    LLM_CASE(10, f, __VA_ARGS__) LLM_CASE(11, f, __VA_ARGS__)                      \
+                        LLM_CASE(12, f, __VA_ARGS__) LLM_CASE(13, f, __VA_ARGS__)                  \
+                            LLM_CASE(14, f, __VA_ARGS__)                                           \
     }
 #elif LLM_TILE == 4
 #define LLM_TILE_SWITCH(n, f, ...)                                                                 \
