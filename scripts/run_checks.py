@@ -34,6 +34,7 @@ def main() -> int:
     )
     if built:
         stages.run("kernel symbols", [PYTHON, "scripts/check_symbols.py", CHECK_BUILD])
+        stages.run("vector code", [PYTHON, "scripts/check_vector_code.py", CHECK_BUILD])
     for target in ("aarch64-macos", "x86_64-windows-gnu"):
         stages.run(f"build for {target}", [PYTHON, "scripts/cross.py", target, f"build/{target}"])
     needed = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]

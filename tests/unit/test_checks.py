@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -178,6 +179,26 @@ def test_exported_symbol_without_its_suffix(tmp_path: Path) -> None:
     assert sorted(violations(tmp_path)) == [
         "a.c.o (avx2): exports dot_avx512",
         "a.c.o (avx2): exports table",
+    ]
+
+
+def test_vector_code(tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    if not compiler or platform.machine() != "x86_64":
+        pytest.skip("needs a compiler for x86-64")
+    violations = script("check_vector_code").violations
+    assert violations(tmp_path) == [f"{tmp_path}: no matmul objects here"]
+    folder = tmp_path / "CMakeFiles" / "llm_cpu_avx2.dir"
+    folder.mkdir(parents=True)
+    source = "#include <immintrin.h>\nvoid f(__m512i *x) { *x = _mm512_add_epi32(*x, *x); }\n"
+    put(tmp_path, "a.c", source)
+    target = folder / "matmul_q32.c.o"
+    subprocess.run(
+        [compiler, "-O2", "-mavx512f", "-c", str(tmp_path / "a.c"), "-o", str(target)], check=True
+    )
+    assert violations(tmp_path) == [
+        "matmul_q32.c.o (avx2): no vpmaddubsw.*%ymm",
+        "matmul_q32.c.o (avx2): has %zmm",
     ]
 
 
