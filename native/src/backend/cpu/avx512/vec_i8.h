@@ -7,7 +7,7 @@
 #include "vec_f32.h"
 
 #define LLM_TILE 14  /* 14 integer and 14 float accumulators, weights and scales: 31 of 32 zmm */
-#define LLM_FUSED 4 /* most tokens of the unpack-in-registers path */
+#define LLM_FUSED 8 /* most tokens of the unpack-in-registers path */
 
 /* Arrays of vectors are registers only if every index is a constant. */
 #if defined(__clang__)
