@@ -42,10 +42,10 @@ class Run:
     machine: str
     isa: str
     n_threads: int
-    rival: str = ""
+    rival_build: str = ""  # instruction sets that the rival was compiled for
 
 
-def describe_run(isa: str, n_threads: int, rival: str) -> Run:
+def describe_run(isa: str, n_threads: int, rival_build: str) -> Run:
     return Run(
         datetime.now(timezone.utc).isoformat(timespec="seconds"), commit(), machine_name(), isa,
         n_threads, rival,

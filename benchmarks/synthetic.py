@@ -98,10 +98,8 @@ def random_rows(
     """Raw bytes [n_rows, row bytes] of random weights with mean 0 and the given deviation."""
     if quant in FLOATS:
         values = rng.standard_normal((n_rows, n_cols), np.float32) * np.float32(deviation)
-        if quant is Type.BF16:
-            raw: Bytes = np.ascontiguousarray(gguf.quantize(values, quant)).view(np.uint8)
-            return raw
-        return values.astype(np.float16 if quant is Type.F16 else np.float32).view(np.uint8)
+        raw: Bytes = np.ascontiguousarray(gguf.quantize(values, quant)).view(np.uint8)
+        return raw
     block_elements, block_bytes = gguf.GGML_QUANT_SIZES[quant]
     if n_cols % block_elements:
         raise ValueError(f"{quant.name}: {n_cols} columns are no multiple of {block_elements}")

@@ -1,0 +1,92 @@
+"""The benchmarks' parts: synthetic files load and stay sane, rows are reported as measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from benchmarks import ops, report, speed, synthetic
+from benchmarks.ours import Ours, prompt
+from benchmarks.report import Row
+
+SMALL = synthetic.Shape(9, 256, 512, 4, 2, 64, 1024, True)
+
+
+@pytest.mark.parametrize("type_name", synthetic.mix_names()[len(synthetic.MIXES) :])
+def test_random_weights_have_mean_zero_and_the_asked_deviation(type_name: str) -> None:
+    quant = gguf.GGMLQuantizationType[type_name]
+    raw = synthetic.random_rows(quant, 64, 2048, 0.05, np.random.default_rng(3))
+    values = gguf.dequantize(raw, quant)
+    assert abs(values.mean()) < 0.01
+    assert values.std() == pytest.approx(0.05, rel=0.1)
+
+
+@pytest.mark.parametrize(("mix", "tied"), [("Q4_K_M", True), ("Q4_K_M", False), ("Q8_0", True)])
+def test_synthetic_files_run_and_give_finite_logits(tmp_path: Path, mix: str, tied: bool) -> None:
+    shape = synthetic.Shape(**{**SMALL.__dict__, "tied": tied})
+    synthetic.write(tmp_path / "a.gguf", shape, mix, n_identity=2)
+    work = speed.work_of(tmp_path / "a.gguf")
+    per_layer = 2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 512
+    assert work.layer_ops == 2 * 9 * per_layer
+    assert work.head_ops == 2 * 1024 * 256
+    assert work.step_bytes < (tmp_path / "a.gguf").stat().st_size
+    ours = Ours(tmp_path / "a.gguf", n_threads=1, n_ctx_tokens=256, max_batch_tokens=64)
+    try:
+        assert ours.time_prefill(prompt(40)) > 0
+        assert ours.time_decode(3, 5) > 0
+    finally:
+        ours.close()
+
+
+def test_identity_layers_add_nothing(tmp_path: Path) -> None:
+    synthetic.write(tmp_path / "a.gguf", SMALL, "Q4_K_M", n_identity=3)
+    zero = set()
+    for tensor in gguf.GGUFReader(tmp_path / "a.gguf").tensors:
+        if "attn_output" in tensor.name or "ffn_down" in tensor.name:
+            values = gguf.dequantize(tensor.data, tensor.tensor_type)
+            assert np.isfinite(values).all()
+            if not values.any():
+                zero.add(int(tensor.name.split(".")[1]))
+    assert zero == {6, 7, 8}
+
+
+def test_op_rows_hold_shares_of_the_binding_roof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "SMALL", (64, 256))
+    monkeypatch.setattr(ops, "LARGE", (64, 256))
+    rows = list(ops.measure(ops.Threads(1), ["Q4_K", "F32"], [1, 16]))
+    assert [(r.test, r.subject) for r in rows] == [
+        ("matmul 1 column", "Q4_K"),
+        ("matmul 16 columns", "Q4_K"),
+        ("matmul 1 column", "F32"),
+        ("matmul 16 columns", "F32"),
+    ]
+    assert all(r.ours > 0 for r in rows)
+    assert [r.roof != "" for r in rows] == [True, True, True, False]
+
+
+def test_rows_reach_table_csv_and_json(tmp_path: Path) -> None:
+    run = report.Run("2026-01-01T00:00:00+00:00", "abc1234", "some-cpu", "avx2", 2, "AVX2")
+    rows = [
+        Row("decode", "m", "tok/s", 123.456, 60.0, 2.05, 1.9, 2.25, 5, "read GB/s", 31.0, 0.654),
+        Row("roof", "read of 1 GiB", "GB/s", 31.0),
+    ]
+    text = report.table(rows)
+    assert "123.5 tok/s" in text and "2.05x" in text and "1.90..2.25" in text and "65%" in text
+    for _ in range(2):
+        path = report.append_csv(run, rows, tmp_path)
+    with path.open(newline="") as f:
+        read = list(csv.DictReader(f))
+    assert len(read) == 4
+    assert (read[0]["commit"], read[0]["ratio"], read[1]["ratio"]) == ("abc1234", "2.05", "")
+    assert (read[0]["rival"], read[1]["rival"], read[1]["rival_build"]) == ("60", "", "AVX2")
+    assert json.loads(report.as_json(run, rows))["rows"][0]["share"] == 0.654
+
+
+def test_machine_and_commit_names_are_file_names() -> None:
+    assert report.machine_name().replace("-", "").isalnum()
+    assert len(report.commit()) >= 7
