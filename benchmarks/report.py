@@ -48,7 +48,7 @@ class Run:
 def describe_run(isa: str, n_threads: int, rival_build: str) -> Run:
     return Run(
         datetime.now(timezone.utc).isoformat(timespec="seconds"), commit(), machine_name(), isa,
-        n_threads, rival,
+        n_threads, rival_build,
     )  # fmt: skip
 
 

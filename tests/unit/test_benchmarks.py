@@ -88,5 +88,7 @@ def test_rows_reach_table_csv_and_json(tmp_path: Path) -> None:
 
 
 def test_machine_and_commit_names_are_file_names() -> None:
+    run = report.describe_run("avx2", 2, "AVX2 FMA")
+    assert (run.isa, run.n_threads, run.rival_build) == ("avx2", 2, "AVX2 FMA")
     assert report.machine_name().replace("-", "").isalnum()
     assert len(report.commit()) >= 7
