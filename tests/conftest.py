@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# NumPy's threads would spin beside the engine's and llama.cpp's; read when NumPy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
