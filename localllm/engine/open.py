@@ -21,6 +21,7 @@ from localllm.text.tokenizer import Tokenizer
 #: The KV pool may take this share of the memory that is free once the weights are in.
 KV_SHARE_OF_FREE_MEMORY = 0.5
 MIN_CONTEXT = 512
+THREADS_PER_CPU = 4
 MAX_BATCH_TOKENS = 512
 
 
@@ -52,6 +53,7 @@ def open_parts(
     progress: Callable[[float], None] | None = None,
 ) -> Parts:
     """Loads a model file for one conversation at a time; see `Session.open`."""
+    _check_threads(n_threads)
     tokenizers = _InBackground(lambda: _read_text_side(path))
     model = Model.load(path, n_threads=n_threads, isa=isa, progress=progress)
     try:
@@ -73,6 +75,16 @@ def open_parts(
         raise
     name = str(metadata.get("general.name") or path.stem)
     return Parts(model, runner, tokenizer, metadata, n_ctx, name, quantization)
+
+
+def _check_threads(n_threads: int) -> None:
+    """Many more threads than CPUs only take turns waiting for each other."""
+    limit = THREADS_PER_CPU * machine.facts().n_cpus
+    if n_threads > limit:
+        raise ArgumentError(
+            f"{n_threads} threads were asked for, at most {limit} make sense on this machine",
+            hint="leave out --threads: the default fits the machine",
+        )
 
 
 def context_that_fits(model: Model, kv_type: str, asked: int) -> int:
