@@ -11,12 +11,8 @@
 #if defined(__x86_64__) || defined(_M_X64)
 #include <xmmintrin.h>
 
-static inline uint64_t llm_float_env_get(void) {
-    return _mm_getcsr();
-}
-static inline void llm_float_env_set(uint64_t mode) {
-    _mm_setcsr((unsigned)mode);
-}
+static inline uint64_t llm_float_env_get(void) { return _mm_getcsr(); }
+static inline void llm_float_env_set(uint64_t mode) { _mm_setcsr((unsigned)mode); }
 #define LLM_FLOAT_ENV_DEFAULT 0x1f80u /* all exceptions masked */
 #elif defined(__aarch64__)
 static inline uint64_t llm_float_env_get(void) {
@@ -29,12 +25,8 @@ static inline void llm_float_env_set(uint64_t mode) {
 }
 #define LLM_FLOAT_ENV_DEFAULT 0u
 #else
-static inline uint64_t llm_float_env_get(void) {
-    return 0;
-}
-static inline void llm_float_env_set(uint64_t mode) {
-    (void)mode;
-}
+static inline uint64_t llm_float_env_get(void) { return 0; }
+static inline void llm_float_env_set(uint64_t mode) { (void)mode; }
 #define LLM_FLOAT_ENV_DEFAULT 0u
 #endif
 

@@ -44,9 +44,7 @@ static inline void llm_os_thread_join(llm_os_thread thread) {
     CloseHandle(thread);
 }
 
-static inline void llm_os_yield(void) {
-    SwitchToThread();
-}
+static inline void llm_os_yield(void) { SwitchToThread(); }
 #else
 #include <pthread.h>
 #include <sched.h>
@@ -71,12 +69,8 @@ static inline bool llm_os_thread_start(llm_os_thread *out, llm_os_result (*entry
     return failed == 0;
 }
 
-static inline void llm_os_thread_join(llm_os_thread thread) {
-    pthread_join(thread, NULL);
-}
-static inline void llm_os_yield(void) {
-    sched_yield();
-}
+static inline void llm_os_thread_join(llm_os_thread thread) { pthread_join(thread, NULL); }
+static inline void llm_os_yield(void) { sched_yield(); }
 #endif
 
 #if defined(__linux__)
@@ -92,9 +86,7 @@ static inline bool llm_os_park_init(llm_os_park *p) {
     p->unused = 0;
     return true;
 }
-static inline void llm_os_park_destroy(llm_os_park *p) {
-    (void)p;
-}
+static inline void llm_os_park_destroy(llm_os_park *p) { (void)p; }
 
 /* Sleeps while *word is seen; may also return early. */
 static inline void llm_os_park_wait(llm_os_park *p, _Atomic uint32_t *word, uint32_t seen) {
@@ -118,9 +110,7 @@ static inline bool llm_os_park_init(llm_os_park *p) {
     InitializeConditionVariable(&p->changed);
     return true;
 }
-static inline void llm_os_park_destroy(llm_os_park *p) {
-    (void)p;
-}
+static inline void llm_os_park_destroy(llm_os_park *p) { (void)p; }
 
 static inline void llm_os_park_wait(llm_os_park *p, _Atomic uint32_t *word, uint32_t seen) {
     AcquireSRWLockExclusive(&p->lock);
