@@ -7,10 +7,12 @@ EXTRA...; localllm itself must be installed already.
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 _EXTRA = re.compile(r"""(?P<need>[^;]+);\s*extra\s*==\s*['"](?P<extra>\w+)['"]$""")
 _STEP = re.compile(r"\[(\d+)/(\d+)\]")
@@ -29,14 +31,34 @@ def requirements(extras: list[str]) -> list[str]:
     return found
 
 
+def needs_amx_repair() -> bool:
+    """gcc 12 drops the stores that fill llama.cpp's AMX tile configuration, so that its default
+    build dies with SIGSEGV on a CPU with AMX, on every quantized model."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return (
+        "CMAKE_ARGS" not in os.environ
+        and cpuinfo.exists()
+        and "amx_tile" in cpuinfo.read_text(encoding="utf-8", errors="replace")
+    )
+
+
 def install_with_progress(requirement: str) -> int:
     """Installs one package that compiles, with a line about every ten seconds."""
     print(f"Installing {requirement}; it compiles for some minutes unless pip has it cached")
     lines: list[str] = []
     start = reported = time.monotonic()
     command = [*_PIP, "--verbose", requirement]
+    env = dict(os.environ)
+    if needs_amx_repair():
+        env["CMAKE_ARGS"] = "-DCMAKE_CXX_FLAGS='-fno-dse -fno-tree-dse'"
+        command.append("--no-cache-dir")  # the cached wheel may be one that crashes
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=env,
     ) as pip:
         assert pip.stdout is not None
         for line in pip.stdout:
