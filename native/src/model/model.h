@@ -19,7 +19,7 @@ typedef struct llm_hparams {
     int32_t window;                                /* 0: no layer has one */
     float rope_base, rope_window_base;
     float rope_factor;      /* linear or YaRN context extension, 1: none */
-    float rope_attn_factor; /* extra magnitude of YaRN */
+    float rope_attn_factor; /* on the magnitude of cos and sin */
     bool rope_yarn;
     int32_t rope_original_ctx;
 } llm_hparams;

@@ -28,7 +28,7 @@ llm_status llm_rope_init(llm_model *m, const float *factors, llm_error *err) {
     const llm_hparams *h = &m->h;
     for (int32_t kind = 0; kind < 2; kind++) {
         m->rope[kind].frequency = malloc(sizeof(double) * (size_t)(h->n_rot / 2));
-        m->rope[kind].magnitude = 1.0F;
+        m->rope[kind].magnitude = h->rope_attn_factor;
         if (!m->rope[kind].frequency) return llm_fail(err, LLM_E_MEMORY, "no memory for rope");
     }
     fill_plain(m->rope[1].frequency, h->n_rot, h->window ? (double)h->rope_window_base : 1.0);
@@ -38,8 +38,7 @@ llm_status llm_rope_init(llm_model *m, const float *factors, llm_error *err) {
     if (h->rope_yarn) {
         low = fmax(0.0, floor(yarn_dimension(h, YARN_BETA_FAST)));
         high = fmin(h->n_rot - 1.0, ceil(yarn_dimension(h, YARN_BETA_SLOW)));
-        m->rope[0].magnitude =
-            (float)((double)h->rope_attn_factor * (1.0 + 0.1 * log((double)h->rope_factor)));
+        m->rope[0].magnitude *= (float)(1.0 + 0.1 * log((double)h->rope_factor));
     }
     for (int32_t i = 0; i < h->n_rot / 2; i++) {
         if (factors) f[i] /= (double)factors[i];
