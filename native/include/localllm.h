@@ -40,11 +40,14 @@ typedef struct llm_error {
 
 typedef struct llm_gguf llm_gguf; /* read-only after open: safe to share between threads */
 
-enum { /* metadata value types, numbered as in the GGUF specification */
+/* Metadata value types, numbered as in the GGUF specification. */
+/* clang-format off */
+enum {
     LLM_GGUF_U8 = 0, LLM_GGUF_I8 = 1, LLM_GGUF_U16 = 2, LLM_GGUF_I16 = 3, LLM_GGUF_U32 = 4,
     LLM_GGUF_I32 = 5, LLM_GGUF_F32 = 6, LLM_GGUF_BOOL = 7, LLM_GGUF_STRING = 8,
     LLM_GGUF_ARRAY = 9, LLM_GGUF_U64 = 10, LLM_GGUF_I64 = 11, LLM_GGUF_F64 = 12
 };
+/* clang-format on */
 
 typedef struct llm_gguf_value {
     const char *key; /* not NUL-terminated */
@@ -52,7 +55,7 @@ typedef struct llm_gguf_value {
     int32_t type;         /* LLM_GGUF_* */
     int32_t element_type; /* of an array, else equal to type */
     uint64_t count;       /* array elements, else 1 */
-    const uint8_t *data;  /* little-endian, maybe unaligned; a string's bytes; an array's first element */
+    const uint8_t *data;  /* little-endian, maybe unaligned: the value, or a first element */
     uint64_t data_bytes;  /* a string array: the whole encoded run of (u64 length, bytes) */
 } llm_gguf_value;
 
@@ -118,7 +121,8 @@ const char *llm_isa_features(void);     /* what cpuid or hwcap said, space-separ
 
 typedef struct llm_threads llm_threads; /* persistent workers; the caller is thread 0 */
 
-llm_status llm_threads_create(int32_t n_threads, llm_threads **out, llm_error *err); /* 0: default */
+/* n_threads 0: as many as the machine allows. */
+llm_status llm_threads_create(int32_t n_threads, llm_threads **out, llm_error *err);
 void llm_threads_destroy(llm_threads *t);
 int32_t llm_threads_count(const llm_threads *t);
 /* Roofs of this machine: GB/s of a n-thread read of n_bytes, Gop/s of the ISA's int8 dot product
@@ -167,8 +171,9 @@ enum { LLM_KV_F16 = 0, LLM_KV_Q8_0 = 1 };
 llm_status llm_kv_pool_create(const llm_model *m, int32_t kv_type, const int32_t *n_blocks,
                               llm_kv_pool **out, llm_error *err);
 void llm_kv_pool_free(llm_kv_pool *p);
-uint64_t llm_kv_block_bytes(const llm_model *m, int32_t kv_type, int32_t group); /* 0: bad argument */
-llm_status llm_kv_copy_block(llm_kv_pool *p, int32_t group, int32_t src, int32_t dst, llm_error *err);
+uint64_t llm_kv_block_bytes(const llm_model *m, int32_t kv_type, int32_t group); /* 0: no such */
+llm_status llm_kv_copy_block(llm_kv_pool *p, int32_t group, int32_t src, int32_t dst,
+                             llm_error *err);
 /* Gives the pages of idle blocks back to the system; their contents become undefined. */
 llm_status llm_kv_release_blocks(llm_kv_pool *p, int32_t group, const int32_t *blocks, int32_t n,
                                  llm_error *err);

@@ -47,13 +47,9 @@ static void put(buffer *b, const void *bytes, size_t n) {
     b->n += n;
 }
 
-static void put_u32(buffer *b, uint32_t x) {
-    put(b, &x, 4);
-}
+static void put_u32(buffer *b, uint32_t x) { put(b, &x, 4); }
 
-static void put_u64(buffer *b, uint64_t x) {
-    put(b, &x, 8);
-}
+static void put_u64(buffer *b, uint64_t x) { put(b, &x, 8); }
 
 static void put_text(buffer *b, const char *text) {
     put_u64(b, strlen(text));
@@ -113,8 +109,8 @@ static void add_layer(tensors *t, int layer) {
     } rows[] = {
         {"attn_norm", LLM_F32, N_EMBD, 0},
         {"attn_q", LLM_Q8_0, N_EMBD, N_HEADS * HEAD_DIM},
-        {"attn_k", LLM_F32, N_EMBD, N_KV_HEADS *HEAD_DIM},
-        {"attn_v", LLM_Q8_0, N_EMBD, N_KV_HEADS *HEAD_DIM},
+        {"attn_k", LLM_F32, N_EMBD, N_KV_HEADS * HEAD_DIM},
+        {"attn_v", LLM_Q8_0, N_EMBD, N_KV_HEADS * HEAD_DIM},
         {"attn_q_norm", LLM_F32, HEAD_DIM, 0},
         {"attn_k_norm", LLM_F32, HEAD_DIM, 0},
         {"attn_output", LLM_F32, N_HEADS * HEAD_DIM, N_EMBD},
@@ -226,8 +222,7 @@ static void feed(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *
         for (int32_t i = 0; i < n[s]; i++) tokens[total++] = token_at(seqs[s], first[s] + i);
     }
     make_tables(n_seqs, seqs, tables, offsets);
-    llm_batch b = {n_seqs, total,   tokens, n,           first,
-                   tables, offsets, sample, temperature, seed};
+    llm_batch b = {n_seqs, total, tokens, n, first, tables, offsets, sample, temperature, seed};
     llm_error err = {0};
     CHECK(llm_exec_step(e->exec, &b, 1, out, logits, &err) == LLM_OK, "%s", err.message);
 }
@@ -330,9 +325,15 @@ static void check_bad_batches(engine *e) {
     }
     struct {
         int32_t *field, value, keep;
-    } faults[] = {{&token, N_VOCAB, 0}, {&token, -1, 0},     {&pos, -1, 0},
-                  {&pos, 256, 0},       {&n, 0, 1},          {&n, 2, 1},
-                  {&tables[0], -1, 7},  {&tables[0], N_BLOCKS, 7}, {&tables[8], 1 << 30, 7}};
+    } faults[] = {{&token, N_VOCAB, 0},
+                  {&token, -1, 0},
+                  {&pos, -1, 0},
+                  {&pos, 256, 0},
+                  {&n, 0, 1},
+                  {&n, 2, 1},
+                  {&tables[0], -1, 7},
+                  {&tables[0], N_BLOCKS, 7},
+                  {&tables[8], 1 << 30, 7}};
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         llm_error err = {0};
         *faults[i].field = faults[i].value;

@@ -88,13 +88,16 @@ typedef struct llm_kernels {
                             llm_attn_state part);
     void (*attention_finish)(int32_t n_rows, int32_t head_dim, llm_attn_state s, float **out);
 
-    /* elementwise.c. */
-    void (*rms_norm)(const float *x, const float *w, float eps, int64_t n, float *y); /* w: or NULL */
-    void (*add)(float *y, const float *x, int64_t n);                   /* y += x */
-    void (*scale)(float *y, float s, int64_t n);                        /* y *= s */
-    void (*swiglu)(const float *gate, const float *up, int64_t n, float *y); /* silu(gate) * up */
-    void (*geglu)(const float *gate, const float *up, int64_t n, float *y);  /* gelu_tanh(gate) * up */
-    void (*softcap)(float *y, float cap, int64_t n);                    /* y = cap * tanh(y / cap) */
+    /* elementwise.c, over n values each.
+     * rms_norm: y = x / rms(x) * w (w may be NULL); add: y += x; scale: y *= s
+     * swiglu: y = silu(gate) * up; geglu: y = gelu_tanh(gate) * up
+     * softcap: y = cap * tanh(y / cap) */
+    void (*rms_norm)(const float *x, const float *w, float eps, int64_t n, float *y);
+    void (*add)(float *y, const float *x, int64_t n);
+    void (*scale)(float *y, float s, int64_t n);
+    void (*swiglu)(const float *gate, const float *up, int64_t n, float *y);
+    void (*geglu)(const float *gate, const float *up, int64_t n, float *y);
+    void (*softcap)(float *y, float cap, int64_t n);
     /* Rotates a head of 2 * n_pairs leading values; cos, sin [n_pairs]. Pairs are (2i, 2i + 1), or
      * (i, i + n_pairs) when halves is 1. */
     void (*rope)(float *x, const float *cos, const float *sin, int32_t n_pairs, int32_t halves);

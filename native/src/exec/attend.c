@@ -99,8 +99,10 @@ static void finish(const llm_exec *e, const llm_attn *a, const llm_tile *t, int3
             int32_t head = kv_head * a->n_group + r % a->n_group;
             float *to = e->att + (token * h->n_heads + head) * h->head_dim;
             float *padded_row = s->out + (int64_t)r * a->head_dim;
-            if (pass == 0) rows[r] = direct ? to : padded_row;
-            else memcpy(to, padded_row, sizeof(float) * (size_t)h->head_dim);
+            if (pass == 0)
+                rows[r] = direct ? to : padded_row;
+            else
+                memcpy(to, padded_row, sizeof(float) * (size_t)h->head_dim);
         }
         if (pass == 0) e->m->kernels->attention_finish(a->n_rows, a->head_dim, sum, rows);
         if (direct) return;
@@ -160,6 +162,8 @@ static void attend_splits(llm_exec *e, const llm_layer *layer, const llm_attn_pl
 void llm_attend(llm_exec *e, const llm_layer *layer, int32_t thread, int32_t counter) {
     const llm_attn_plan *p = &e->plan[layer->group];
     llm_thread_scratch *s = &e->scratch[thread];
-    if (p->by_split) attend_splits(e, layer, p, s, thread, &e->counters[counter]);
-    else attend_tiles(e, layer, p, s, &e->counters[counter]);
+    if (p->by_split)
+        attend_splits(e, layer, p, s, thread, &e->counters[counter]);
+    else
+        attend_tiles(e, layer, p, s, &e->counters[counter]);
 }

@@ -83,9 +83,10 @@ llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
     }
     if (params->max_tokens < 1 || params->max_tokens > (1 << 20) || params->max_sequences < 1
         || params->max_sequences > params->max_tokens) {
-        return llm_fail(err, LLM_E_ARGUMENT,
-                        "exec: max_tokens %d must be 1 to 1048576, max_sequences %d 1 to max_tokens",
-                        params->max_tokens, params->max_sequences);
+        return llm_fail(
+            err, LLM_E_ARGUMENT,
+            "exec: max_tokens %d must be 1 to 1048576, max_sequences %d 1 to max_tokens",
+            params->max_tokens, params->max_sequences);
     }
     llm_exec *e = calloc(1, sizeof *e);
     if (!e) return llm_fail(err, LLM_E_MEMORY, "no memory for an executor");
@@ -230,8 +231,9 @@ llm_status llm_exec_decode(llm_exec *e, const llm_batch *b, int32_t k, const int
     }
     *n_done = 0;
     if (b->n_seqs < 1 || b->n_tokens != b->n_seqs) {
-        return llm_fail(err, LLM_E_ARGUMENT, "decode: %d tokens for %d sequences, one each is needed",
-                        b->n_tokens, b->n_seqs);
+        return llm_fail(err, LLM_E_ARGUMENT,
+                        "decode: %d tokens for %d sequences, one each is needed", b->n_tokens,
+                        b->n_seqs);
     }
     size_t n = (size_t)b->n_seqs;
     int32_t *tokens = malloc(3 * n * sizeof *tokens);

@@ -16,11 +16,11 @@
 
 /* Query rows of one sequence that attend together: n_tokens consecutive new tokens. */
 typedef struct llm_tile {
-    int32_t first_token;            /* index into the step's tokens */
+    int32_t first_token; /* index into the step's tokens */
     int32_t n_tokens;
     int32_t first_pos;
     int32_t block_begin, block_end; /* absolute blocks that any row sees */
-    int32_t first_state;            /* split mode: index of the tile's first split */
+    int32_t first_state; /* split mode: index of the tile's first split */
     const int32_t *table;
 } llm_tile;
 
@@ -31,9 +31,9 @@ typedef struct llm_attn_plan {
     llm_tile *tiles; /* [max_tokens] */
     int32_t n_tiles;
     bool by_split;
-    int32_t n_splits;       /* of all tiles together */
-    int32_t *split_tile;    /* [LLM_MAX_SPLITS] */
-    int32_t *split_number;  /* [LLM_MAX_SPLITS] absolute split */
+    int32_t n_splits; /* of all tiles together */
+    int32_t *split_tile; /* [LLM_MAX_SPLITS] */
+    int32_t *split_number; /* [LLM_MAX_SPLITS] absolute split */
 } llm_attn_plan;
 
 #define LLM_MAX_SPLITS 1024
@@ -41,8 +41,8 @@ typedef struct llm_attn_plan {
 
 typedef struct llm_thread_scratch {
     uint8_t *matmul;
-    float *q, *out;            /* [64][dim] padded query and result rows */
-    llm_attn_state sum, part;  /* 64 rows */
+    float *q, *out; /* [64][dim] padded query and result rows */
+    llm_attn_state sum, part; /* 64 rows */
 } llm_thread_scratch;
 
 struct llm_exec {
@@ -55,21 +55,21 @@ struct llm_exec {
     uint8_t *arena;
     uint64_t arena_bytes;
     float *x, *h, *q, *k, *v, *att, *gate, *up, *delta; /* [max_tokens][width] */
-    float *cos[2], *sin[2];                             /* [max_tokens][n_rot / 2] */
-    float *logits;                                      /* [max_seqs][n_vocab] */
-    float *states;                                      /* split mode */
-    int32_t *token_pos, *token_seq;                     /* [max_tokens] */
-    int32_t *out_row;                                   /* [max_tokens] token of each logits row */
-    uint8_t *act_memory[LLM_N_ACT_KINDS];               /* of the widest input, max_tokens */
+    float *cos[2], *sin[2]; /* [max_tokens][n_rot / 2] */
+    float *logits; /* [max_seqs][n_vocab] */
+    float *states; /* split mode */
+    int32_t *token_pos, *token_seq; /* [max_tokens] */
+    int32_t *out_row; /* [max_tokens] token of each logits row */
+    uint8_t *act_memory[LLM_N_ACT_KINDS]; /* of the widest input, max_tokens */
     llm_thread_scratch *scratch; /* [n_threads] */
     llm_attn_plan plan[LLM_MAX_GROUPS];
 
     /* The current step. */
     const llm_batch *batch;
-    int32_t n_out;         /* rows of logits */
-    float *out_logits;     /* [n_out][n_vocab] */
-    bool stopped;          /* the cancel flag was seen */
-    atomic_int *counters;  /* one per phase, for work taken in turns */
+    int32_t n_out; /* rows of logits */
+    float *out_logits; /* [n_out][n_vocab] */
+    bool stopped; /* the cancel flag was seen */
+    atomic_int *counters; /* one per phase, for work taken in turns */
     int32_t n_counters;
 };
 

@@ -53,8 +53,7 @@ static void multiply(llm_exec *e, const llm_acts *a, const product *p, int32_t n
     for (int32_t i = 0; i < n_products; i++) total += panels_of(p[i].w);
     int64_t run = total / (e->n_threads * 8);
     if (run < 1) run = 1;
-    for (int64_t begin;
-         (begin = run * atomic_fetch_add(&e->counters[counter], 1)) < total;) {
+    for (int64_t begin; (begin = run * atomic_fetch_add(&e->counters[counter], 1)) < total;) {
         int64_t end = begin + run < total ? begin + run : total;
         int64_t base = 0;
         for (int32_t i = 0; i < n_products && base < end; i++) {
@@ -107,8 +106,8 @@ static void forward_attention(llm_exec *e, int32_t i, int64_t begin, int64_t end
     const llm_hparams *h = &m->h;
     const llm_layer *l = &m->layers[i];
     int32_t n = e->batch->n_tokens, counter = i * LLM_COUNTERS_PER_LAYER;
-    const product qkv[] = {{&l->q, l->q_bias, e->q}, {&l->k, l->k_bias, e->k},
-                           {&l->v, l->v_bias, e->v}};
+    const product qkv[] = {
+        {&l->q, l->q_bias, e->q}, {&l->k, l->k_bias, e->k}, {&l->v, l->v_bias, e->v}};
     llm_acts a = acts_of(e, e->h, h->n_embd, n);
     for (int32_t t = (int32_t)begin; t < end; t++) {
         if (i) add_delta(e, t, m->layers[i - 1].ffn_post_norm);
@@ -157,8 +156,10 @@ static void forward_ffn(llm_exec *e, int32_t i, int64_t begin, int64_t end, int3
     for (int32_t t = (int32_t)begin; t < end; t++) {
         float *gate = e->gate + (int64_t)t * h->n_ff;
         const float *up = e->up + (int64_t)t * h->n_ff;
-        if (m->arch->activation == LLM_GEGLU) m->kernels->geglu(gate, up, h->n_ff, gate);
-        else m->kernels->swiglu(gate, up, h->n_ff, gate);
+        if (m->arch->activation == LLM_GEGLU)
+            m->kernels->geglu(gate, up, h->n_ff, gate);
+        else
+            m->kernels->swiglu(gate, up, h->n_ff, gate);
         quantize_token(m->kernels, &a, t, down, 1);
     }
     llm_threads_barrier(e->threads, thread);
@@ -189,9 +190,7 @@ static void forward_head(llm_exec *e, int32_t thread) {
     }
 }
 
-int32_t llm_n_counters(const llm_model *m) {
-    return m->h.n_layers * LLM_COUNTERS_PER_LAYER + 1;
-}
+int32_t llm_n_counters(const llm_model *m) { return m->h.n_layers * LLM_COUNTERS_PER_LAYER + 1; }
 
 void llm_forward(void *exec, int32_t thread, int32_t n_threads) {
     llm_exec *e = exec;

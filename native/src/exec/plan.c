@@ -40,8 +40,8 @@ static void try_splits(const llm_exec *e, llm_attn_plan *p) {
         }
     }
     int64_t state = (int64_t)LLM_ATTN_ROWS * (e->dim + 2);
-    p->by_split = p->n_splits > p->n_tiles
-                  && state * p->n_splits * h->n_kv_heads <= LLM_STATE_FLOATS;
+    p->by_split =
+        p->n_splits > p->n_tiles && state * p->n_splits * h->n_kv_heads <= LLM_STATE_FLOATS;
 }
 
 void llm_plan_attention(llm_exec *e, const llm_batch *b) {

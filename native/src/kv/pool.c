@@ -12,9 +12,8 @@
 static int32_t round_up(int32_t n, int32_t to) { return (n + to - 1) / to * to; }
 
 static llm_kv_layout layout_of(const llm_model *m, int32_t kv_type, int32_t group) {
-    llm_kv_layout l = {.kv_type = kv_type,
-                       .n_kv_heads = m->h.n_kv_heads,
-                       .n_layers = m->group_n_layers[group]};
+    llm_kv_layout l = {
+        .kv_type = kv_type, .n_kv_heads = m->h.n_kv_heads, .n_layers = m->group_n_layers[group]};
     l.dim = round_up(m->h.head_dim, kv_type == LLM_KV_F16 ? 16 : 32);
     /* f16: two bytes an element; q8_0: one, and a two-byte scale for every 32. */
     l.part_bytes = (uint64_t)l.dim * (kv_type == LLM_KV_F16 ? 64 : 34);
@@ -44,13 +43,14 @@ llm_status llm_kv_pool_create(const llm_model *m, int32_t kv_type, const int32_t
         g->n_blocks = n_blocks[i];
         llm_status s = LLM_OK;
         if (n_blocks[i] < 1) {
-            s = llm_fail(err, LLM_E_ARGUMENT, "kv pool group %d: %d blocks, at least 1 is needed", i,
-                         n_blocks[i]);
+            s = llm_fail(err, LLM_E_ARGUMENT, "kv pool group %d: %d blocks, at least 1 is needed",
+                         i, n_blocks[i]);
         } else if (!llm_mul_u64(g->layout.block_bytes, (uint64_t)n_blocks[i], &g->reserved_bytes)
                    || !(g->base = llm_os_alloc(g->reserved_bytes))) {
             g->reserved_bytes = 0;
-            s = llm_fail(err, LLM_E_MEMORY, "kv pool group %d: cannot reserve %d blocks of %llu bytes",
-                         i, n_blocks[i], (unsigned long long)g->layout.block_bytes);
+            s = llm_fail(err, LLM_E_MEMORY,
+                         "kv pool group %d: cannot reserve %d blocks of %llu bytes", i, n_blocks[i],
+                         (unsigned long long)g->layout.block_bytes);
         }
         if (s != LLM_OK) {
             llm_kv_pool_free(p);

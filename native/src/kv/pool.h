@@ -34,8 +34,8 @@ struct llm_kv_pool {
 
 static inline uint64_t llm_kv_head_offset(const llm_kv_layout *l, int32_t layer_in_group,
                                           int32_t kv_head) {
-    return 2 * l->part_bytes * ((uint64_t)layer_in_group * (uint64_t)l->n_kv_heads
-                                + (uint64_t)kv_head);
+    return 2 * l->part_bytes
+           * ((uint64_t)layer_in_group * (uint64_t)l->n_kv_heads + (uint64_t)kv_head);
 }
 
 #endif

@@ -15,9 +15,9 @@ typedef struct llm_arch {
     bool post_norms;      /* RMS norm of the attention and FFN outputs before they are added */
     bool scale_embedding; /* token embedding times sqrt(n_embd) */
     llm_activation activation;
-    int32_t window_period;    /* with a sliding window: every window_period-th layer is full; 0: no
+    int32_t window_period; /* with a sliding window: every window_period-th layer is full; 0: no
                                  layer of this architecture has a window */
-    float window_rope_base;   /* rope base of the layers with a window */
+    float window_rope_base; /* rope base of the layers with a window */
     int32_t embd_scale_layers; /* models of this many layers scale scores by
                                   1 / sqrt(n_embd / n_heads) and not 1 / sqrt(head_dim); 0: none */
 } llm_arch;

@@ -75,8 +75,10 @@ static void add_fault(binder *b, llm_status status, const char *text) {
     if (b->n_faults > MAX_FAULTS_SHOWN) return;
     int n = snprintf(b->faults + b->length, sizeof b->faults - b->length, "%s%s",
                      b->length ? "; " : "", text);
-    if (n > 0 && (size_t)n < sizeof b->faults - b->length) b->length += (size_t)n;
-    else b->faults[b->length] = 0;
+    if (n > 0 && (size_t)n < sizeof b->faults - b->length)
+        b->length += (size_t)n;
+    else
+        b->faults[b->length] = 0;
 }
 
 static int64_t size_of(const llm_hparams *h, dim d) {

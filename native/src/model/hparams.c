@@ -34,14 +34,46 @@ static double element_as_double(int32_t type, const uint8_t *p) {
     case LLM_GGUF_U8:
     case LLM_GGUF_BOOL: return *p;
     case LLM_GGUF_I8: return (int8_t)*p;
-    case LLM_GGUF_U16: { uint16_t x; memcpy(&x, p, 2); return x; }
-    case LLM_GGUF_I16: { int16_t x; memcpy(&x, p, 2); return x; }
-    case LLM_GGUF_U32: { uint32_t x; memcpy(&x, p, 4); return x; }
-    case LLM_GGUF_I32: { int32_t x; memcpy(&x, p, 4); return x; }
-    case LLM_GGUF_F32: { float x; memcpy(&x, p, 4); return (double)x; }
-    case LLM_GGUF_U64: { uint64_t x; memcpy(&x, p, 8); return (double)x; }
-    case LLM_GGUF_I64: { int64_t x; memcpy(&x, p, 8); return (double)x; }
-    case LLM_GGUF_F64: { double x; memcpy(&x, p, 8); return x; }
+    case LLM_GGUF_U16: {
+        uint16_t x;
+        memcpy(&x, p, 2);
+        return x;
+    }
+    case LLM_GGUF_I16: {
+        int16_t x;
+        memcpy(&x, p, 2);
+        return x;
+    }
+    case LLM_GGUF_U32: {
+        uint32_t x;
+        memcpy(&x, p, 4);
+        return x;
+    }
+    case LLM_GGUF_I32: {
+        int32_t x;
+        memcpy(&x, p, 4);
+        return x;
+    }
+    case LLM_GGUF_F32: {
+        float x;
+        memcpy(&x, p, 4);
+        return (double)x;
+    }
+    case LLM_GGUF_U64: {
+        uint64_t x;
+        memcpy(&x, p, 8);
+        return (double)x;
+    }
+    case LLM_GGUF_I64: {
+        int64_t x;
+        memcpy(&x, p, 8);
+        return (double)x;
+    }
+    case LLM_GGUF_F64: {
+        double x;
+        memcpy(&x, p, 8);
+        return x;
+    }
     default: return NAN;
     }
 }
@@ -68,9 +100,9 @@ static llm_status read_number(const reader *r, const char *key, const llm_gguf_v
     *out = element_as_double(type, v->data);
     for (uint64_t i = 1; i < v->count; i++) {
         if (element_as_double(type, v->data + i * step) != *out) {
-            return llm_fail(r->err, LLM_E_UNSUPPORTED,
-                            "%s differs between layers; only models with equal layers are supported",
-                            key);
+            return llm_fail(
+                r->err, LLM_E_UNSUPPORTED,
+                "%s differs between layers; only models with equal layers are supported", key);
         }
     }
     return LLM_OK;
@@ -146,8 +178,9 @@ static llm_status read_rope(const reader *r, llm_model *m) {
         bool linear = v.data_bytes == 6 && !memcmp(v.data, "linear", 6);
         h->rope_yarn = v.data_bytes == 4 && !memcmp(v.data, "yarn", 4);
         if (!none && !linear && !h->rope_yarn) {
-            return llm_fail(r->err, LLM_E_UNSUPPORTED, "%s is %s; supported are none, linear and yarn",
-                            key, llm_quote(v.data, v.data_bytes).text);
+            return llm_fail(r->err, LLM_E_UNSUPPORTED,
+                            "%s is %s; supported are none, linear and yarn", key,
+                            llm_quote(v.data, v.data_bytes).text);
         }
         if (none) factor = 0.0F;
     }
@@ -203,7 +236,8 @@ static llm_status read_attention(const reader *r, llm_model *m) {
                         h->n_kv_heads, h->n_heads);
     }
     if (h->n_heads / h->n_kv_heads > LLM_ATTN_ROWS) {
-        return llm_fail(r->err, LLM_E_UNSUPPORTED, "%d query heads share a kv head, the limit is %d",
+        return llm_fail(r->err, LLM_E_UNSUPPORTED,
+                        "%d query heads share a kv head, the limit is %d",
                         h->n_heads / h->n_kv_heads, LLM_ATTN_ROWS);
     }
     int32_t value_dim;
@@ -234,7 +268,8 @@ llm_status llm_read_hparams(const llm_gguf *g, llm_model *m, llm_error *err) {
     }
     m->arch = llm_arch_find((const char *)v.data, v.data_bytes);
     if (!m->arch) {
-        return llm_fail(err, LLM_E_UNSUPPORTED, "architecture %s is not supported; this build runs %s",
+        return llm_fail(err, LLM_E_UNSUPPORTED,
+                        "architecture %s is not supported; this build runs %s",
                         llm_quote(v.data, v.data_bytes).text, llm_arch_names());
     }
     reader r = {g, m->arch->name, err};
@@ -254,8 +289,8 @@ llm_status llm_read_hparams(const llm_gguf *g, llm_model *m, llm_error *err) {
     h->rms_eps = 0.0F;
     if ((s = read_float(&r, "attention.layer_norm_rms_epsilon", 1e-30, 1.0, &h->rms_eps))) return s;
     if (h->rms_eps == 0.0F) {
-        return llm_fail(err, LLM_E_FORMAT, "missing metadata key %s.attention.layer_norm_rms_epsilon",
-                        r.arch);
+        return llm_fail(err, LLM_E_FORMAT,
+                        "missing metadata key %s.attention.layer_norm_rms_epsilon", r.arch);
     }
     if ((s = read_attention(&r, m))) return s;
     if ((s = read_rope(&r, m))) return s;

@@ -28,8 +28,10 @@ llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_par
     if (!g || !t || !out) return llm_fail(err, LLM_E_ARGUMENT, "model load: a null argument");
     const llm_kernels *kernels = llm_kernels_of(params ? params->isa : NULL);
     if (!kernels) {
-        return llm_fail(err, LLM_E_ARGUMENT, "instruction set \"%.32s\" is not usable here; "
-                        "the best one is %s", params->isa, llm_kernels_of(NULL)->isa);
+        return llm_fail(err, LLM_E_ARGUMENT,
+                        "instruction set \"%.32s\" is not usable here; "
+                        "the best one is %s",
+                        params->isa, llm_kernels_of(NULL)->isa);
     }
     llm_model *m = calloc(1, sizeof *m);
     if (!m) return llm_fail(err, LLM_E_MEMORY, "no memory for a model");

@@ -11,9 +11,9 @@
 #define MATRICES_PER_LAYER 7
 
 typedef struct pack_plan {
-    llm_weight **weights;  /* [n_weights] */
-    uint64_t *offsets;     /* [n_weights] into the arena */
-    int64_t *first_job;    /* [n_weights + 1] */
+    llm_weight **weights; /* [n_weights] */
+    uint64_t *offsets; /* [n_weights] into the arena */
+    int64_t *first_job; /* [n_weights + 1] */
     int32_t n_weights;
     uint8_t *arena;
     atomic_llong next_job;

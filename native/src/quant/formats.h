@@ -19,7 +19,9 @@
 
 #define LLM_PANEL_ROWS 16
 
-enum { /* GGML type numbers */
+/* GGML type numbers. */
+/* clang-format off */
+enum {
        LLM_F32 = 0,
        LLM_F16 = 1,
        LLM_Q4_0 = 2,
@@ -37,6 +39,7 @@ enum { /* GGML type numbers */
        LLM_BF16 = 30,
        LLM_MXFP4 = 39
 };
+/* clang-format on */
 
 /* What a matmul over a weight of this format needs of its activations. */
 typedef enum llm_act_kind {
