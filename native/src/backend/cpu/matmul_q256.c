@@ -29,29 +29,35 @@ LLM_INLINE void add_group256(vf scale, const vi *s, vf *sum, const int n) {
 LLM_INLINE vf finish256(const llm_unpacking *u, const llm_scales *sc, const llm_act256 *a, vf sum,
                         vf acc) {
     vf da = vf_set1(a->d);
-    acc = vf_fma(vf_mul(sc->d, da), sum, acc);
+    acc = vf_fma(vf_mul(vf_load(sc->d), da), sum, acc);
     if (u->mins) {
         vi s = vi_set1(0);
         LLM_UNROLL
-        for (int c = 0; c < 8; c++) s = vi_dot_s16(s, sc->mins[c], a->sum + 2 * c);
-        acc = vf_fma(vf_mul(sc->dmin_negated, da), vi_to_f(s), acc);
+        for (int c = 0; c < 8; c++) s = vi_dot_s16(s, vi_load(sc->mins[c]), a->sum + 2 * c);
+        acc = vf_fma(vf_mul(vf_load(sc->dmin_negated), da), vi_to_f(s), acc);
     }
     return acc;
 }
 
-LLM_INLINE void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
-                              llm_scales *s) {
-    s->d = unpack_u16(u, block, 0);
-    if (u->mins) s->dmin_negated = vf_neg(unpack_u16(u, block, 1));
-    if (type == LLM_Q2_K) unpack_scales_q2_k(u, block, s);
-    if (type == LLM_Q3_K) unpack_scales_q3_k(u, block, s);
-    if (type == LLM_Q4_K || type == LLM_Q5_K) unpack_scales_q45_k(u, block, s);
-    if (type == LLM_Q6_K) unpack_scales_q6_k(u, block, s);
-    if (type == LLM_IQ4_XS) unpack_scales_iq4_xs(u, block, s);
+static inline void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
+                                 llm_scales *s) {
+    const uint8_t *side = block + llm_u8_at(u->layout, 0);
+    vf_store(s->d, unpack_u16(u, block, 0));
+    if (u->mins) vf_store(s->dmin_negated, vf_neg(unpack_u16(u, block, 1)));
+    if (type == LLM_Q2_K) unpack_scales_q2_k(side, s);
+    if (type == LLM_Q3_K) unpack_scales_q3_k(side, s);
+    if (type == LLM_Q4_K || type == LLM_Q5_K) unpack_scales_q45_k(side, s);
+    if (type == LLM_Q6_K) unpack_scales_q6_k(side, s);
+    if (type == LLM_IQ4_XS) {
+        const uint8_t *high = block + llm_u16_at(u->layout, 1);
+        unpack_scales_iq4_xs((const uint16_t *)(const void *)high, side, s);
+    }
 }
 
-LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job, int32_t i,
-                       const int n) {
+typedef void (*llm_scale_reader)(const uint8_t *block, llm_scales *s);
+
+LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
+                       int32_t i, const int n) {
     const llm_acts *x = job->x;
     const int bytes = 16 * u->layout->bytes, per = 32 / u->group;
     llm_scales *sc = &scratch_of(job)->unpacked[0].scales;
@@ -65,7 +71,7 @@ LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job
         vf sum[LLM_FUSED];
         LLM_UNROLL
         for (int t = 0; t < n; t++) sum[t] = vf_zero();
-        unpack_scales(u, type, p, sc);
+        read(p, sc);
         for (int c = 0; c < 8; c++) {
             for (int at = 0; at < bytes / 8; at += 64)
                 vb_prefetch(p + bytes / 8 * c + at + LLM_AHEAD);
@@ -78,7 +84,7 @@ LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job
                 LLM_UNROLL
                 for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
                     dot_tokens(u, s, w[g], q + 32 * c + 4 * g, n);
-                add_group256(sc->scale[per * c + h], s, sum, n);
+                add_group256(vf_load(sc->scale[per * c + h]), s, sum, n);
             }
         }
         LLM_UNROLL
@@ -102,15 +108,16 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
             int k = 8 / per * g + i;
             dot_tokens(u, dot, vb_load(s->w + 64 * k), q + 4 * k, n);
         }
-        add_group256(s->scales.scale[g], dot, sum, n);
+        add_group256(vf_load(s->scales.scale[g]), dot, sum, n);
     }
     LLM_UNROLL
     for (int t = 0; t < n; t++)
         vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
 }
 
-LLM_INLINE void unpack256(const llm_unpacking *u, int32_t type, const uint8_t *p, llm_unpacked *s) {
-    unpack_scales(u, type, p, &s->scales);
+LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
+                          llm_unpacked *s) {
+    read(p, &s->scales);
     for (int c = 0; c < 8; c++) {
         vb w[8];
         unpack_chunk(u, p, c, w);
@@ -119,7 +126,7 @@ LLM_INLINE void unpack256(const llm_unpacking *u, int32_t type, const uint8_t *p
     }
 }
 
-LLM_INLINE void many256(const llm_unpacking *u, int32_t type, const llm_panel_job *job) {
+LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job) {
     const llm_acts *x = job->x;
     llm_scratch *s = scratch_of(job);
     for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
@@ -127,7 +134,7 @@ LLM_INLINE void many256(const llm_unpacking *u, int32_t type, const llm_panel_jo
         clear_sums(job, n);
         for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
             for (int32_t i = 0; i < job->n_panels; i++)
-                unpack256(u, type, panel_superblock(job, i, sb, 256), &s->unpacked[i]);
+                unpack256(u, read, panel_superblock(job, i, sb, 256), &s->unpacked[i]);
             const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + first);
             const llm_act256 *a = x->a256 + sb * x->n + first;
             for (int32_t t = 0, size; t < n; t += size) {
@@ -142,13 +149,17 @@ LLM_INLINE void many256(const llm_unpacking *u, int32_t type, const llm_panel_jo
 }
 
 #define TYPE(name, type, zero, book, mins, group)                                                  \
+    static const llm_unpacking unpacking_##name = {&llm_layout_##name, zero, book, mins, group};   \
+    LLM_OUTLINE void scales_##name(const uint8_t *block, llm_scales *s) {                          \
+        unpack_scales(&unpacking_##name, type, block, s);                                          \
+    }                                                                                              \
     static void panels_##name(const llm_panel_job *job) {                                          \
-        static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, group};              \
+        const llm_unpacking *u = &unpacking_##name;                                                \
         if (job->x->n > LLM_FUSED)                                                                 \
-            many256(&u, type, job);                                                                \
+            many256(u, scales_##name, job);                                                        \
         else                                                                                       \
             for (int32_t i = 0; i < job->n_panels; i++)                                            \
-                LLM_FUSED_SWITCH(job->x->n, few256, &u, type, job, i)                              \
+                LLM_FUSED_SWITCH(job->x->n, few256, u, scales_##name, job, i)                      \
     }
 
 TYPE(q2_k, LLM_Q2_K, 0, LLM_BOOK_NONE, true, 16)

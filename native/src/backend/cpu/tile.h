@@ -12,6 +12,13 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/unpack.h"
 
+/* Once a superblock: a call costs nothing there, copies in every caller cost compile time. */
+#if defined(__GNUC__)
+#define LLM_OUTLINE static __attribute__((noinline, unused))
+#else
+#define LLM_OUTLINE static
+#endif
+
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
 #define LLM_STRIP 98   /* tokens whose sums wait in scratch */
@@ -45,8 +52,8 @@ static inline int32_t rows_of(const llm_panel_job *job, int32_t i) {
 }
 
 /* Elements [256 sb, 256 sb + n_elements) of the job's panel i: in place, or packed into scratch. */
-static inline const uint8_t *panel_superblock(const llm_panel_job *job, int32_t i, int64_t sb,
-                                              int64_t n_elements) {
+LLM_OUTLINE const uint8_t *panel_superblock(const llm_panel_job *job, int32_t i, int64_t sb,
+                                            int64_t n_elements) {
     const llm_format *f = job->w->format;
     int64_t row_bytes = job->w->n_cols / f->block_elements * f->block_bytes;
     int64_t at = LLM_PANEL_ROWS * (job->panel + i) * row_bytes;
@@ -93,11 +100,12 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
     switch (n) {                                                                                   \
         LLM_CASE(1, f, __VA_ARGS__)                                                                \
         LLM_CASE(2, f, __VA_ARGS__)                                                                \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__) LLM_CASE(5, f, __VA_ARGS__)        \
-            LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__)    \
-                LLM_CASE(9, f, __VA_ARGS__) LLM_CASE(10, f, __VA_ARGS__)                           \
-                    LLM_CASE(11, f, __VA_ARGS__) LLM_CASE(12, f, __VA_ARGS__)                      \
-                        LLM_CASE(13, f, __VA_ARGS__) LLM_CASE(14, f, __VA_ARGS__)                  \
+        LLM_CASE(3, f, __VA_ARGS__)                                                                \
+        LLM_CASE(4, f, __VA_ARGS__)                                                                \
+        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__)        \
+            LLM_CASE(8, f, __VA_ARGS__) LLM_CASE(9, f, __VA_ARGS__) LLM_CASE(10, f, __VA_ARGS__)   \
+                LLM_CASE(11, f, __VA_ARGS__) LLM_CASE(12, f, __VA_ARGS__)                          \
+                    LLM_CASE(13, f, __VA_ARGS__) LLM_CASE(14, f, __VA_ARGS__)                      \
     }
 #elif LLM_TILE == 4
 #define LLM_TILE_SWITCH(n, f, ...)                                                                 \
@@ -114,9 +122,10 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
 #define LLM_FUSED_SWITCH(n, f, ...)                                                                \
     switch (n) {                                                                                   \
         LLM_CASE(1, f, __VA_ARGS__)                                                                \
-        LLM_CASE(2, f, __VA_ARGS__) LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)        \
-            LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__)    \
-                LLM_CASE(8, f, __VA_ARGS__)                                                        \
+        LLM_CASE(2, f, __VA_ARGS__)                                                                \
+        LLM_CASE(3, f, __VA_ARGS__)                                                                \
+        LLM_CASE(4, f, __VA_ARGS__) LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)        \
+            LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__)                                \
     }
 #elif LLM_FUSED == 4
 #define LLM_FUSED_SWITCH(n, f, ...)                                                                \

@@ -102,77 +102,61 @@ LLM_INLINE vf unpack_scale32(const llm_unpacking *u, const uint8_t *block) {
 
 /* ---- blocks of 256 ---- */
 
-/* Scales as floats, by group; mins as s16 pairs by 32 inputs, one s16 for each 16 inputs. */
+/* Scales as floats, by group; mins as s16 pairs by 32 inputs, one s16 for each 16 inputs (the high
+ * one shifted up by 16). Plain C over the 16 rows, which compilers turn into vectors: vector types
+ * would be quicker by nothing that shows and take minutes to compile with sanitizers. */
 typedef struct llm_scales {
-    vf d, dmin_negated;
-    vf scale[16];
-    vi mins[8];
+    float d[16], dmin_negated[16];
+    float scale[16][16];
+    int32_t mins[8][16];
 } llm_scales;
 
-/* Side byte i of all rows, shifted right by a literal and masked. */
-#define side_bits(u, block, i, shift, mask)                                                        \
-    vi_and(vi_sra(vi_load_u8((block) + llm_u8_at((u)->layout, i)), shift), vi_set1(mask))
+#define EACH_ROW for (int r = 0; r < 16; r++)
 
-LLM_INLINE vi twice(vi m) { return vi_or(m, vi_shl(m, 16)); }
-
-LLM_INLINE void unpack_scales_q2_k(const llm_unpacking *u, const uint8_t *block, llm_scales *s) {
-    LLM_UNROLL
+static inline void unpack_scales_q2_k(const uint8_t *restrict side, llm_scales *restrict s) {
+    for (int g = 0; g < 16; g++) {
+        EACH_ROW s->scale[g][r] = (float)(side[16 * g + r] & 15);
+    }
     for (int g = 0; g < 8; g++) {
-        s->scale[2 * g] = vi_to_f(side_bits(u, block, 2 * g, 0, 15));
-        s->scale[2 * g + 1] = vi_to_f(side_bits(u, block, 2 * g + 1, 0, 15));
-        vi low = side_bits(u, block, 2 * g, 4, 15), high = side_bits(u, block, 2 * g + 1, 4, 15);
-        s->mins[g] = vi_or(low, vi_shl(high, 16));
+        EACH_ROW s->mins[g][r] = side[32 * g + r] >> 4 | side[32 * g + 16 + r] >> 4 << 16;
     }
 }
 
-LLM_INLINE void unpack_scales_q3_k(const llm_unpacking *u, const uint8_t *block, llm_scales *s) {
-    const vi zero = vi_set1(32);
-    LLM_UNROLL
+static inline void unpack_scales_q3_k(const uint8_t *restrict side, llm_scales *restrict s) {
+    for (int g = 0; g < 16; g++) {
+        const uint8_t *low = side + 16 * (g % 8), *high = side + 16 * (8 + g % 4);
+        int low_shift = g / 8 * 4, high_shift = g / 4 * 2;
+        EACH_ROW s->scale[g][r] =
+            (float)(((low[r] >> low_shift & 15) | (high[r] >> high_shift & 3) << 4) - 32);
+    }
+}
+
+static inline void unpack_scales_q45_k(const uint8_t *restrict side, llm_scales *restrict s) {
     for (int g = 0; g < 4; g++) {
-        vi a = side_bits(u, block, g, 0, 15), b = side_bits(u, block, g + 4, 0, 15);
-        vi c = side_bits(u, block, g, 4, 15), d = side_bits(u, block, g + 4, 4, 15);
-        a = vi_or(a, vi_shl(side_bits(u, block, 8 + g, 0, 3), 4));
-        b = vi_or(b, vi_shl(side_bits(u, block, 8 + g, 2, 3), 4));
-        c = vi_or(c, vi_shl(side_bits(u, block, 8 + g, 4, 3), 4));
-        d = vi_or(d, vi_shl(side_bits(u, block, 8 + g, 6, 3), 4));
-        s->scale[g] = vi_to_f(vi_sub(a, zero));
-        s->scale[g + 4] = vi_to_f(vi_sub(b, zero));
-        s->scale[g + 8] = vi_to_f(vi_sub(c, zero));
-        s->scale[g + 12] = vi_to_f(vi_sub(d, zero));
+        const uint8_t *a = side + 16 * g, *b = a + 64, *c = a + 128;
+        EACH_ROW s->scale[g][r] = (float)(a[r] & 63);
+        EACH_ROW s->scale[g + 4][r] = (float)((c[r] & 15) | a[r] >> 6 << 4);
+        EACH_ROW s->mins[g][r] = (b[r] & 63) * 0x10001;
+        EACH_ROW s->mins[g + 4][r] = (c[r] >> 4 | b[r] >> 6 << 4) * 0x10001;
     }
 }
 
-LLM_INLINE void unpack_scales_q45_k(const llm_unpacking *u, const uint8_t *block, llm_scales *s) {
-    LLM_UNROLL
-    for (int g = 0; g < 4; g++) {
-        s->scale[g] = vi_to_f(side_bits(u, block, g, 0, 63));
-        s->mins[g] = twice(side_bits(u, block, g + 4, 0, 63));
-        vi scale = side_bits(u, block, g + 8, 0, 15), min = side_bits(u, block, g + 8, 4, 15);
-        s->scale[g + 4] = vi_to_f(vi_or(scale, vi_shl(side_bits(u, block, g, 6, 3), 4)));
-        s->mins[g + 4] = twice(vi_or(min, vi_shl(side_bits(u, block, g + 4, 6, 3), 4)));
+static inline void unpack_scales_q6_k(const uint8_t *restrict side, llm_scales *restrict s) {
+    for (int g = 0; g < 16; g++) {
+        EACH_ROW s->scale[g][r] = (float)(int8_t)side[16 * g + r];
     }
 }
 
-LLM_INLINE void unpack_scales_q6_k(const llm_unpacking *u, const uint8_t *block, llm_scales *s) {
-    LLM_UNROLL
-    for (int g = 0; g < 16; g++) s->scale[g] = vi_to_f(vi_load_s8(block + llm_u8_at(u->layout, g)));
+static inline void unpack_scales_iq4_xs(const uint16_t *restrict high, const uint8_t *restrict side,
+                                        llm_scales *restrict s) {
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *low = side + 16 * (g / 2);
+        int low_shift = g % 2 * 4, high_shift = 2 * g;
+        EACH_ROW s->scale[g][r] =
+            (float)(((low[r] >> low_shift & 15) | (high[r] >> high_shift & 3) << 4) - 32);
+    }
 }
 
-LLM_INLINE void unpack_scales_iq4_xs(const llm_unpacking *u, const uint8_t *block, llm_scales *s) {
-    const vi zero = vi_set1(32), two = vi_set1(0x30);
-    vi high = vi_load_u16((const uint16_t *)(const void *)(block + llm_u16_at(u->layout, 1)));
-#define BOTH(g, low_shift, move)                                                                   \
-    s->scale[g] = vi_to_f(                                                                         \
-        vi_sub(vi_or(side_bits(u, block, (g) / 2, low_shift, 15), vi_and(move, two)), zero))
-    BOTH(0, 0, vi_shl(high, 4));
-    BOTH(1, 4, vi_shl(high, 2));
-    BOTH(2, 0, high);
-    BOTH(3, 4, vi_sra(high, 2));
-    BOTH(4, 0, vi_sra(high, 4));
-    BOTH(5, 4, vi_sra(high, 6));
-    BOTH(6, 0, vi_sra(high, 8));
-    BOTH(7, 4, vi_sra(high, 10));
-#undef BOTH
-}
+#undef EACH_ROW
 
 #endif

@@ -106,25 +106,6 @@ LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
                    _mm256_add_epi32(acc.hi, _mm256_madd_epi16(pairs.hi, x)));
 }
 
-LLM_INLINE vi vi_load_u8(const uint8_t *p) {
-    return vi_pair(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)),
-                   _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))));
-}
-LLM_INLINE vi vi_load_s8(const uint8_t *p) {
-    return vi_pair(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)),
-                   _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))));
-}
-LLM_INLINE vi vi_load_u16(const uint16_t *p) {
-    return vi_pair(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
-                   _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 8))));
-}
-LLM_INLINE vi vi_and(vi a, vi b) {
-    return vi_pair(_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi));
-}
-LLM_INLINE vi vi_or(vi a, vi b) {
-    return vi_pair(_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi));
-}
-
 LLM_INLINE void vb_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 #if defined(__GNUC__)

@@ -73,18 +73,6 @@ LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
 #endif
 #define vb_dot(acc, w, a) vb_dot_wide(acc, w, a)
 
-LLM_INLINE vi vi_load_u8(const uint8_t *p) {
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-}
-LLM_INLINE vi vi_load_s8(const uint8_t *p) {
-    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p));
-}
-LLM_INLINE vi vi_load_u16(const uint16_t *p) {
-    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-}
-LLM_INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
-LLM_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
-
 LLM_INLINE void vb_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 #if defined(__GNUC__)

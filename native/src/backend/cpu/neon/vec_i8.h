@@ -103,23 +103,6 @@ LLM_INLINE vi vi_dot_s16(vi sum, vi pairs, const int16_t *p) {
                 vi_dot_s16_4(sum.c, pairs.c, x), vi_dot_s16_4(sum.d, pairs.d, x)};
 }
 
-LLM_INLINE vi vi_widen_u16(uint16x8_t lo, uint16x8_t hi) {
-    return (vi){vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(lo))),
-                vreinterpretq_s32_u32(vmovl_high_u16(lo)),
-                vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(hi))),
-                vreinterpretq_s32_u32(vmovl_high_u16(hi))};
-}
-LLM_INLINE vi vi_load_u16(const uint16_t *p) {
-    return vi_widen_u16(vld1q_u16(p), vld1q_u16(p + 8));
-}
-LLM_INLINE vi vi_load_u8(const uint8_t *p) {
-    uint8x16_t x = vld1q_u8(p);
-    return vi_widen_u16(vmovl_u8(vget_low_u8(x)), vmovl_high_u8(x));
-}
-LLM_INLINE vi vi_load_s8(const uint8_t *p) { return vi_widen_s8(vreinterpretq_s8_u8(vld1q_u8(p))); }
-VF_OP2(vi_and, vi, vandq_s32)
-VF_OP2(vi_or, vi, vorrq_s32)
-
 LLM_INLINE void vb_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
 
 LLM_INLINE vb vb_opaque(vb x) {

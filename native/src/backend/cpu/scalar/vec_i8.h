@@ -87,30 +87,6 @@ LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
     return acc;
 }
 
-LLM_INLINE vi vi_load_u8(const uint8_t *p) {
-    vi r;
-    VF_EACH r.v[i] = p[i];
-    return r;
-}
-LLM_INLINE vi vi_load_s8(const uint8_t *p) {
-    vi r;
-    VF_EACH r.v[i] = (int8_t)p[i];
-    return r;
-}
-LLM_INLINE vi vi_load_u16(const uint16_t *p) {
-    vi r;
-    VF_EACH r.v[i] = p[i];
-    return r;
-}
-LLM_INLINE vi vi_and(vi a, vi b) {
-    VF_EACH a.v[i] &= b.v[i];
-    return a;
-}
-LLM_INLINE vi vi_or(vi a, vi b) {
-    VF_EACH a.v[i] |= b.v[i];
-    return a;
-}
-
 LLM_INLINE void vb_prefetch(const uint8_t *p) { (void)p; }
 /* Hides from the compiler where a value comes from, so that it is not hoisted out of a loop. */
 #define vb_opaque(a) (a)
