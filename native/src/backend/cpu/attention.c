@@ -125,7 +125,7 @@ static int tile_rows(int n) {
     static const int8_t first[12] = {0, 1, 2, 3, 4, 5, 6, 4, 4, 5, 5, 6};
     return n >= 12 ? 6 : first[n];
 #else
-    return n >= 4 ? 4 : 1;
+    return n ? 1 : 0;
 #endif
 }
 
@@ -134,7 +134,7 @@ static int tile_rows(int n) {
 #elif VF_TILE_ROWS >= 6
 #define FOR_TILE_SIZES(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #else
-#define FOR_TILE_SIZES(CASE) CASE(1) CASE(4)
+#define FOR_TILE_SIZES(CASE) CASE(1)
 #endif
 
 LLM_INLINE void scores_from(source from, bool scaled, int rows, const void *k,

@@ -19,8 +19,6 @@
 #define LLM_QUOTE(a) LLM_QUOTE_(a)
 #define LLM_ISA_NAME LLM_QUOTE(LLM_ISA) /* "avx2" */
 
-/* Operations on vector types must vanish into their callers: as calls they would pass registers
- * through memory, and differ in calling convention between compiler flags. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define LLM_SANITIZED
@@ -28,14 +26,24 @@
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LLM_SANITIZED
 #endif
-#if defined(__GNUC__) && defined(LLM_SANITIZED) /* inlined checks take minutes to compile */
+
+/* Operations on vector types must vanish into their callers: as calls they would pass registers
+ * through memory, and differ in calling convention between compiler flags. The scalar vectors are
+ * arrays in memory: a call costs little there. Inlined sanitizer checks take minutes to compile. */
+#define LLM_IS_scalar 1
+#if !defined(__GNUC__)
+#define LLM_INLINE static inline
+#elif LLM_FN(LLM_IS) && defined(LLM_SANITIZED)
+#define LLM_INLINE static __attribute__((noinline, unused))
+#elif LLM_FN(LLM_IS) || defined(LLM_SANITIZED)
 #define LLM_INLINE static inline __attribute__((unused))
-#define LLM_PREFETCH(p) __builtin_prefetch(p)
-#elif defined(__GNUC__)
+#else
 #define LLM_INLINE static inline __attribute__((always_inline, unused))
+#endif
+
+#if defined(__GNUC__)
 #define LLM_PREFETCH(p) __builtin_prefetch(p)
 #else
-#define LLM_INLINE static inline
 #define LLM_PREFETCH(p) ((void)(p))
 #endif
 

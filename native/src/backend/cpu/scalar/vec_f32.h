@@ -18,7 +18,7 @@
 #define VF_LANES 16
 /* Register tile of the dense float kernels: at most TILE_ROWS rows, and for so many rows how many
  * vectors of accumulators each. */
-#define VF_TILE_ROWS 4
+#define VF_TILE_ROWS 1
 #define VF_TILE_VECS(rows) 1
 
 typedef struct vf {
