@@ -90,6 +90,7 @@ class Session:
         )
         self.stats = Stats(load_s=load_s)
         self._cancelled = threading.Event()
+        self._worker: threading.Thread | None = None
 
     @classmethod
     def open(
@@ -127,12 +128,14 @@ class Session:
         return self._answer(self._tokenizer.encode(prompt, add_special=True), params)
 
     def cancel(self) -> None:
-        """Ends the running answer with finish_reason "cancelled". From any thread or signal."""
+        """Ends the running answer, or the next one, with finish_reason "cancelled". From any thread
+        or signal."""
         self._cancelled.set()
         self._runner.cancel()
 
     def close(self) -> None:
-        self.cancel()
+        """Ends a running answer and frees the memory."""
+        self._end_answer()
         self._runner.close()
         self._parts.model.close()
 
@@ -155,10 +158,10 @@ class Session:
         if params.max_tokens is not None and params.max_tokens < 1:
             yield Chunk("", finish_reason="length")
             return
-        self._cancelled.clear()
-        self._runner.reset_cancel()
+        if self._worker is not None:
+            self._end_answer()  # one that its caller has not read to the end
         chunks: queue.SimpleQueue[Chunk | BaseException] = queue.SimpleQueue()
-        worker = threading.Thread(
+        worker = self._worker = threading.Thread(
             target=self._work, args=(prompt, params, chunks.put), name="generate", daemon=True
         )
         worker.start()
@@ -171,9 +174,18 @@ class Session:
                 if item.finish_reason is not None:
                     return
         finally:
-            if worker.is_alive():
-                self.cancel()
-                worker.join()
+            if self._worker is worker:
+                self._end_answer()
+
+    def _end_answer(self) -> None:
+        """Waits until no step runs, cancelling it. Only here is a cancel taken back: one that comes
+        between two answers, or before a first step, is kept for the next."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            self.cancel()
+            worker.join()
+            self._cancelled.clear()
+            self._runner.reset_cancel()
 
     def _work(
         self,

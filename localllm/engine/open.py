@@ -69,6 +69,7 @@ def open_parts(
             n_ctx_tokens=n_ctx,
             max_batch_tokens=min(MAX_BATCH_TOKENS, n_ctx),
             max_sequences=1,
+            n_sampled=tokenizer.n_vocab,
         )
     except BaseException:
         model.close()

@@ -175,7 +175,10 @@ class Runner:
     """A KV pool and an executor over a model.
 
     n_ctx_tokens: tokens that the pool's full-attention group can hold, over all sequences.
-    max_batch_tokens, max_sequences: limits of one step. Raises ArgumentError, OutOfMemoryError.
+    max_batch_tokens, max_sequences: limits of one step. n_sampled: only token ids below it are
+    sampled, for weights with more rows than the tokenizer has tokens (0: all).
+
+    Raises ArgumentError, OutOfMemoryError.
     """
 
     def __init__(
@@ -186,6 +189,7 @@ class Runner:
         n_ctx_tokens: int = 4096,
         max_batch_tokens: int = 512,
         max_sequences: int = 16,
+        n_sampled: int = 0,
     ) -> None:
         if n_ctx_tokens < 1:
             raise ArgumentError(f"the context is {n_ctx_tokens} tokens, at least 1 is needed")
@@ -204,7 +208,7 @@ class Runner:
         self._cancel = ffi.new("int32_t *")
         params = ffi.new("llm_exec_params *")
         params.max_tokens, params.max_sequences = max_batch_tokens, max_sequences
-        params.cancel = self._cancel
+        params.n_sampled, params.cancel = n_sampled, self._cancel
         self._exec = native.create(
             "llm_exec *",
             lib.llm_exec_create,

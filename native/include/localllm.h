@@ -185,6 +185,7 @@ typedef struct llm_exec llm_exec;
 typedef struct llm_exec_params {
     int32_t max_tokens;    /* most tokens in one step */
     int32_t max_sequences; /* most sequences in one step */
+    int32_t n_sampled;     /* only ids below this are sampled: the tokenizer's size; 0: all */
     const int32_t *cancel; /* NULL, or a flag polled between layers */
 } llm_exec_params;
 

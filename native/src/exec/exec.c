@@ -88,6 +88,10 @@ llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
             "exec: max_tokens %d must be 1 to 1048576, max_sequences %d 1 to max_tokens",
             params->max_tokens, params->max_sequences);
     }
+    if (params->n_sampled < 0 || params->n_sampled > m->h.n_vocab) {
+        return llm_fail(err, LLM_E_ARGUMENT, "exec: n_sampled is %d, allowed are 0 to %d",
+                        params->n_sampled, m->h.n_vocab);
+    }
     llm_exec *e = calloc(1, sizeof *e);
     if (!e) return llm_fail(err, LLM_E_MEMORY, "no memory for an executor");
     e->m = m;
@@ -96,6 +100,7 @@ llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
     e->n_threads = llm_threads_count(t);
     e->max_tokens = params->max_tokens;
     e->max_seqs = params->max_sequences;
+    e->n_sampled = params->n_sampled ? params->n_sampled : m->h.n_vocab;
     e->cancel = params->cancel;
     e->dim = p->group[0].layout.dim;
     bump measure = {NULL, 0};
@@ -214,7 +219,7 @@ llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, in
         out_tokens[s] = -1;
         if (!b->seq_sample[s]) continue;
         const float *from = e->out_logits + n_vocab * (all_logits ? token - 1 : row);
-        out_tokens[s] = llm_sample(from, e->m->h.n_vocab, b->seq_temperature[s], b->seq_seed[s],
+        out_tokens[s] = llm_sample(from, e->n_sampled, b->seq_temperature[s], b->seq_seed[s],
                                    b->seq_first_pos[s] + b->seq_n_tokens[s]);
         if (logits && !all_logits) {
             memcpy(logits + n_vocab * s, from, sizeof(float) * (size_t)n_vocab);

@@ -49,7 +49,7 @@ struct llm_exec {
     const llm_model *m;
     llm_kv_pool *pool;
     llm_threads *threads;
-    int32_t n_threads, max_tokens, max_seqs, dim;
+    int32_t n_threads, max_tokens, max_seqs, n_sampled, dim;
     const int32_t *cancel;
 
     uint8_t *arena;
