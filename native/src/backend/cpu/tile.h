@@ -102,10 +102,11 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
         LLM_CASE(2, f, __VA_ARGS__)                                                                \
         LLM_CASE(3, f, __VA_ARGS__)                                                                \
         LLM_CASE(4, f, __VA_ARGS__)                                                                \
-        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__)        \
-            LLM_CASE(8, f, __VA_ARGS__) LLM_CASE(9, f, __VA_ARGS__) LLM_CASE(10, f, __VA_ARGS__)   \
-                LLM_CASE(11, f, __VA_ARGS__) LLM_CASE(12, f, __VA_ARGS__)                          \
-                    LLM_CASE(13, f, __VA_ARGS__) LLM_CASE(14, f, __VA_ARGS__)                      \
+        LLM_CASE(5, f, __VA_ARGS__)                                                                \
+        LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__)        \
+            LLM_CASE(9, f, __VA_ARGS__) LLM_CASE(10, f, __VA_ARGS__) LLM_CASE(11, f, __VA_ARGS__)  \
+                LLM_CASE(12, f, __VA_ARGS__) LLM_CASE(13, f, __VA_ARGS__)                          \
+                    LLM_CASE(14, f, __VA_ARGS__)                                                   \
     }
 #elif LLM_TILE == 4
 #define LLM_TILE_SWITCH(n, f, ...)                                                                 \
@@ -124,8 +125,9 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
         LLM_CASE(1, f, __VA_ARGS__)                                                                \
         LLM_CASE(2, f, __VA_ARGS__)                                                                \
         LLM_CASE(3, f, __VA_ARGS__)                                                                \
-        LLM_CASE(4, f, __VA_ARGS__) LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)        \
-            LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__)                                \
+        LLM_CASE(4, f, __VA_ARGS__)                                                                \
+        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__) LLM_CASE(7, f, __VA_ARGS__)        \
+            LLM_CASE(8, f, __VA_ARGS__)                                                            \
     }
 #elif LLM_FUSED == 4
 #define LLM_FUSED_SWITCH(n, f, ...)                                                                \
