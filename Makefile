@@ -13,11 +13,13 @@ export LOCALLLM_PROMPT := $(value PROMPT)
 
 .PHONY: run test check bench clean
 
-run: $(VENV)/.installed
+# The prompt is looked at before anything is built, and the recursion keeps that order under -j.
+run:
 	@if [ -z "$$LOCALLLM_PROMPT" ]; then \
 	    echo 'error: make run needs a prompt'; echo; \
 	    echo 'hint: make run PROMPT="Why is the sky blue?"'; exit 2; fi
-	@$(BIN)/localllm run $(MODEL) "$$LOCALLLM_PROMPT" </dev/null
+	@$(MAKE) --no-print-directory -s $(VENV)/.installed
+	@$(BIN)/localllm run "$(MODEL)" -- "$$LOCALLLM_PROMPT" </dev/null
 
 test: $(VENV)/.test-installed $(VENV)/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/run_tests.py

@@ -17,7 +17,9 @@ from localllm import __version__, paths
 from localllm.cli import output
 from localllm.errors import LocalLLMError
 from localllm.store import catalog
-from localllm.store.index import Store
+from localllm.store.index import Model, Store
+
+_LEAST_DISK = 1 << 30  # bytes: less does not hold the smaller models
 
 
 @click.command("doctor")
@@ -94,7 +96,7 @@ def _why(n_threads: int, n_cpus: int, quota: float) -> str:
 
 def _files(problems: list[str]) -> dict[str, Any]:
     places = paths.current()
-    models = Store(places.models).list()
+    models = _models(places.models, problems)
     problems += [f"{model.ref}: {model.problem}" for model in models if model.problem]
     try:
         known = [str(entry.ref) for entry in catalog.load()]
@@ -102,6 +104,8 @@ def _files(problems: list[str]) -> dict[str, Any]:
         known = []
         problems.append(e.message)
     free = _free(places.models)
+    if free is not None and free < _LEAST_DISK:
+        problems.append(f"only {output.size_text(free)} of disk are free for {places.models}")
     if not _writable(places.models):
         problems.append(f"{places.models} cannot be written to; set {paths.HOME_VARIABLE}")
     return {
@@ -113,6 +117,14 @@ def _files(problems: list[str]) -> dict[str, Any]:
         "disk_free_bytes": free,
         "catalogue": known,
     }
+
+
+def _models(folder: Path, problems: list[str]) -> list[Model]:
+    try:
+        return Store(folder).list()
+    except LocalLLMError as e:  # a part of the path is a file, or may not be read
+        problems.append(f"{e.message}. {e.hint or ''}".rstrip())
+        return []
 
 
 def _nearest(folder: Path) -> Path:
@@ -128,7 +140,8 @@ def _free(folder: Path) -> int | None:
 
 
 def _writable(folder: Path) -> bool:
-    return os.access(_nearest(folder), os.W_OK)
+    nearest = _nearest(folder)
+    return not nearest.is_dir() or os.access(nearest, os.W_OK)  # a file: the list failed
 
 
 def _has_pip(problems: list[str]) -> bool:

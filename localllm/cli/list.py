@@ -45,7 +45,7 @@ def _installed(model: Model) -> dict[str, Any]:
     record = model.record
     return {
         "name": str(model.ref),
-        "state": "ready",
+        "state": "damaged" if model.damaged else "ready",
         "size": model.size,
         "quantization": record.quantization if record else None,
         "digest": record.digest if record else None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +13,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from localllm import paths
-from localllm.errors import ArgumentError, FileError, LocalLLMError
+from localllm.errors import ArgumentError, FileError, FormatError, LocalLLMError
 from localllm.store import catalog, ref
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
 from localllm.store.index import Model, Store
+
+_LONGEST_NUMBER = 80  # characters of a number in a message
+_PARTS_MISSING = re.compile(r"[0-9]+ of the [0-9]+ parts")
+_LONG_INT = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # generic in click's type hints, not in every click
@@ -40,15 +46,22 @@ class Number(ParamType):
         try:
             number = self.kind(value)
         except ValueError:
+            if self.kind is int and _LONG_INT.fullmatch(str(value)):
+                # Python converts no number of more than some thousand digits.
+                raise self._out_of_range(option, value, span) from None
             raise ArgumentError(
                 f"{option}: {str(value)[:80]!a} is not a {self.name}", f"It may be {span}."
             ) from None
-        # Never true for nan, which no comparison holds for.
-        if not (math.isfinite(number) and self.low <= number <= self.high):
-            raise ArgumentError(
-                f"{option}: {str(value)[:80]} is out of range", f"It may be {span}."
-            )
+        # Never true for nan, which no comparison holds for. Both ends are finite.
+        if not self.low <= number <= self.high:
+            raise self._out_of_range(option, value, span)
         return number
+
+    @staticmethod
+    def _out_of_range(option: str, value: Any, span: str) -> ArgumentError:
+        text = str(value)
+        shown = text if len(text) <= _LONGEST_NUMBER else f"{text[:_LONGEST_NUMBER]}..."
+        return ArgumentError(f"{option}: {shown} is out of range", f"It may be {span}.")
 
 
 class ModelName(ParamType):
@@ -106,20 +119,51 @@ def find_model(text: str, *, may_pull: bool) -> Found:
     raise _unknown(text, name, store, known)
 
 
+@contextlib.contextmanager
+def hints(found: Found) -> Iterator[None]:
+    """Errors of the engine on a model get the hint that only the command line can give."""
+    try:
+        yield
+    except FormatError as e:
+        e.hint = e.hint or _format_hint(found, e.message)
+        raise
+    except FileError as e:
+        if e.hint is None and "the file is empty" in e.message:
+            e.hint = _format_hint(found, e.message)
+        elif e.hint is None and _PARTS_MISSING.search(e.message):
+            e.hint = "All parts of a split model must lie in one folder."
+        raise
+    except ArgumentError as e:
+        if e.hint is None and "instruction set" in e.message:
+            e.hint = "localllm doctor shows the instruction sets of this machine."
+        raise
+
+
+def _format_hint(found: Found, message: str) -> str:
+    if found.model is not None and catalog.load().find(found.model.ref) is not None:
+        return f"The file may be incomplete or damaged. Check it with: localllm pull {found.label}"
+    if "not a GGUF file" in message:
+        return "Name a model in GGUF format. Models that are here: localllm list"
+    return "The download may be incomplete, or the file damaged: download it again."
+
+
 def _existing_file(text: str) -> Path:
     path = Path(text).expanduser()
     try:
         if path.is_file():
             return path
+        exists = path.exists()
     except (OSError, ValueError) as e:  # too long a name, a NUL
         raise FileError(f"cannot open {text[:200]}: {getattr(e, 'strerror', None) or e}") from e
     if path.is_dir():
-        raise FileError(f"{path} is a folder, not a GGUF file", "Name a file inside it.")
-    hint = None
+        raise FileError(f"{text} is a folder, not a GGUF file", "Name a file inside it.")
+    if exists:
+        raise FileError(f"{text} is not a regular file", "A model is a GGUF file on a disk.")
+    hint = "Check the path. Models that are here: localllm list"
     if path.parent.is_dir():
         near = sorted(each.name for each in path.parent.glob("*.gguf"))
-        hint = f"GGUF files there: {', '.join(near[:5])}" if near else None
-    raise FileError(f"there is no file {path}", hint)
+        hint = f"GGUF files there: {', '.join(near[:5])}" if near else hint
+    raise FileError(f"there is no file {text}", hint)
 
 
 def _unknown(text: str, name: ref.Ref, store: Store, known: Catalog) -> UnknownModelError:

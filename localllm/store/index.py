@@ -49,6 +49,7 @@ class Model:
     modified: float  # seconds since 1970
     record: Record | None
     problem: str | None  # why there is no record, if there should be one
+    damaged: Record | None = None  # what the file was before it got another size
 
 
 class Store:
@@ -84,8 +85,12 @@ class Store:
             raise disk_error("look at", path, e) from e
         if not path.is_file():
             return None
-        record, problem = self._read_record(ref, stat.st_size)
-        return Model(ref, path, stat.st_size, stat.st_mtime, record, problem)
+        size = stat.st_size
+        record, problem = self._read_record(ref)
+        if record is None or record.size == size:
+            return Model(ref, path, size, stat.st_mtime, record, problem)
+        problem = f"the file has {size} bytes, its record says {record.size}"
+        return Model(ref, path, size, stat.st_mtime, None, problem, damaged=record)
 
     def record(self, ref: Ref, record: Record) -> None:
         """Writes the record of a model, whole or not at all."""
@@ -109,17 +114,14 @@ class Store:
     def _record_path(self, ref: Ref) -> Path:
         return self.folder / f"{ref.stem}.json"
 
-    def _read_record(self, ref: Ref, file_size: int) -> tuple[Record | None, str | None]:
+    def _read_record(self, ref: Ref) -> tuple[Record | None, str | None]:
         path = self._record_path(ref)
         try:
-            record = _parse_record(json.loads(path.read_bytes()))
+            return _parse_record(json.loads(path.read_bytes())), None
         except FileNotFoundError:
             return None, None
         except (OSError, ValueError, RecursionError) as e:
             return None, f"its record {path.name} is damaged: {e}"
-        if record.size != file_size:
-            return None, f"the file has {file_size} bytes, its record says {record.size}"
-        return record, None
 
 
 def _parse_record(document: Any) -> Record:

@@ -43,6 +43,8 @@ class Ref:
 
 def parse(text: str) -> Ref:
     """The name in `text`. Raises `ArgumentError` saying which part breaks which rule."""
+    if not text:
+        raise ArgumentError("the model name is empty", _HINT)
     name, colon, tag = text.partition(":")
     if "/" in text or "\\" in text:
         raise ArgumentError(f"the model name {text!a} holds a slash", _HINT)

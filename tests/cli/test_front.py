@@ -189,6 +189,21 @@ def test_broken_pipe_is_quiet(tmp_path: Path) -> None:
     assert time.monotonic() - began < 15  # all of them take 20 s
 
 
+def test_ctrl_c_while_the_program_starts_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text(
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nwhile True: pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "localllm", "list"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_ascii_terminal(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"x")
     env = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

@@ -96,7 +96,7 @@ def test_pull_json_lines(made: MadeUp) -> None:
     for line in lines[:-1]:
         assert 0 <= line["bytes"] <= line["total_bytes"]
     again = run(made, "pull", "madeup", "--json").stdout.splitlines()
-    assert [json.loads(line)["stage"] for line in again] == ["done"]
+    assert [json.loads(line)["stage"] for line in again] == ["check", "done"]
 
 
 def test_pull_checks_all_names_first(made: MadeUp) -> None:
@@ -192,7 +192,75 @@ def test_show_of_files_that_are_no_models(made: MadeUp, tmp_path: Path) -> None:
         path = tmp_path / "broken.gguf"
         path.write_bytes(content)
         done = run(made, "show", str(path))
-        assert done.returncode == 1 and is_error(done.stderr, "broken.gguf")
+        hint = "GGUF format" if content.startswith(b"<") else "download"
+        assert done.returncode == 1 and is_error(done.stderr, "broken.gguf", hint=hint)
+    done = run(made, "show", str(tmp_path / "gone.gguf"))
+    assert done.returncode == 1 and is_error(done.stderr, "gone.gguf", hint="broken.gguf")
+
+
+@pytest.mark.parametrize("overwrite", [True, False], ids=["overwritten", "truncated"])
+def test_pull_replaces_a_damaged_model(made: MadeUp, overwrite: bool) -> None:
+    assert run(made, "pull", "madeup").returncode == 0
+    path = made.catalog_folder.parent / "home" / "models" / made.file_name
+    cut = len(made.content) - 40
+    path.write_bytes(made.content[:cut] + (b"\xff" * 40 if overwrite else b""))
+    (row,) = json.loads(run(made, "list", "--json").stdout)
+    assert row["state"] == ("ready" if overwrite else "damaged")
+    if not overwrite:
+        assert run(made, "list").stdout.splitlines()[1].endswith("  damaged")
+        shown = run(made, "show", "madeup")
+        assert is_error(shown.stderr, "madeup@1k.gguf", hint="localllm pull madeup:1k")
+
+    pulled = run(made, "pull", "madeup")
+    assert pulled.returncode == 0, pulled.stderr
+    assert "madeup:1k is damaged (the " in pulled.stderr and "fetching it again" in pulled.stderr
+    assert pulled.stdout.startswith("madeup:1k is ready: ")
+    assert path.read_bytes() == made.content
+    assert run(made, "list").stdout.splitlines()[1].endswith("  ready")
+
+
+def test_damaged_model_stays_when_no_new_one_comes(made: MadeUp) -> None:
+    assert run(made, "pull", "madeup").returncode == 0
+    path = made.catalog_folder.parent / "home" / "models" / made.file_name
+    damaged = bytes(len(made.content))
+    path.write_bytes(damaged)
+    made.wheels[0].unlink()
+    lines = run(made, "pull", "madeup", "--json")
+    assert lines.returncode == 1 and is_error(lines.stderr, "madeup")
+    assert [json.loads(line)["stage"] for line in lines.stdout.splitlines()][1] == "damaged"
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "/dev/zero"])
+@pytest.mark.skipif(os.name == "nt", reason="no such files")
+def test_a_device_is_not_a_model(made: MadeUp, name: str) -> None:
+    done = run(made, "show", name)
+    assert done.returncode == 1 and is_error(done.stderr, f"{name} is not a regular file")
+
+
+def test_missing_part_of_a_split_model(made: MadeUp, tmp_path: Path) -> None:
+    path = tmp_path / "m-00001-of-00002.gguf"
+    path.write_bytes(small_models.gguf(n_parts=2))
+    done = run(made, "show", str(path))
+    assert done.returncode == 1
+    assert is_error(done.stderr, "m-00002-of-00002.gguf", hint="one folder")
+
+
+def test_missing_file_is_named_as_typed(made: MadeUp) -> None:
+    done = run(made, "show", "sha256:../../")
+    assert is_error(done.stderr, "no file sha256:../../\n", hint="localllm list")
+
+
+def test_empty_name(made: MadeUp) -> None:
+    done = run(made, "run", "", "say yes")
+    assert done.returncode == 2 and is_error(done.stderr, "the model name is empty")
+
+
+def test_unusable_instruction_set(made: MadeUp, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(small_models.gguf())
+    done = run(made, "run", str(path), "--isa=neon", "hi")
+    assert done.returncode == 2 and is_error(done.stderr, "neon", hint="localllm doctor")
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
@@ -216,6 +284,32 @@ def test_doctor(made: MadeUp) -> None:
     assert facts["files"]["catalogue"] == ["madeup:1k"] and facts["problems"] == []
     facts = json.loads(run(made, "doctor", "--json", "--no-roofs").stdout)
     assert facts["engine"]["roofs"] is None
+
+
+def test_doctor_goes_on_where_home_is_a_file(made: MadeUp) -> None:
+    home = made.catalog_folder.parent / "home"
+    home.write_bytes(b"")
+    done = run(made, "doctor", "--json")
+    assert done.returncode == 1 and done.stderr == ""
+    facts = json.loads(done.stdout)
+    assert facts["engine"]["isa"] == "avx2"
+    (problem,) = facts["problems"]
+    assert str(home) in problem and "LOCALLLM_HOME" in problem
+
+
+def test_doctor_warns_of_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from localllm.cli import doctor
+
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    for free, expected in ((1 << 30, 0), ((1 << 30) - 1, 1)):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr("shutil.disk_usage", lambda folder, usage=usage: usage)
+        problems: list[str] = []
+        doctor._files(problems)
+        assert len(problems) == expected
+    assert "only 1.1 GB of disk are free" in problems[0]
 
 
 def test_doctor_finds_a_broken_engine(made: MadeUp, tmp_path: Path) -> None:

@@ -67,7 +67,20 @@ def test_make_run_is_a_target() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "localllm run" in done.stdout
+    assert re.search(r'localllm run "\S+" -- "\$LOCALLLM_PROMPT"', done.stdout)
+
+
+def test_make_run_asks_for_a_prompt_before_it_builds() -> None:
+    done = subprocess.run(
+        ["make", "run", "PROMPT=", "VENV=/nonexistent"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout.startswith("error: make run needs a prompt\n\nhint: ")
+    assert "Creating" not in done.stdout
 
 
 def test_linked_files_exist() -> None:

@@ -82,7 +82,11 @@ def test_endless_stdin_is_refused(model: str, tmp_path: Path) -> None:
 
 RANGES = [
     ("--temperature", ["-0.1", "2.1", "1e308", "-1e308", "nan", "inf", "-inf"], "from 0 to 2"),
-    ("--seed", ["-1", "18446744073709551616", "1e99"], "from 0 to 18446744073709551615"),
+    (
+        "--seed",
+        ["-1", "18446744073709551616", "1e99", "9" * 400, "9" * 9999],
+        "from 0 to 18446744073709551615",
+    ),
     ("--max-tokens", ["-1", "2147483648"], "from 0 to 2147483647"),
     ("--ctx", ["-1", "16777217"], "from 0 to 16777216"),
     ("--threads", ["-1", "1025", "9" * 5000], "from 0 to 1024"),
@@ -187,7 +191,7 @@ def test_session_errors(model: str, tmp_path: Path) -> None:
 
 def test_model_that_is_not_there(tmp_path: Path) -> None:
     done = cli("run", "./nope.gguf", "hi", home=tmp_path)
-    assert done.returncode == 1 and is_error(done.stderr, "there is no file nope.gguf")
+    assert done.returncode == 1 and is_error(done.stderr, "there is no file ./nope.gguf")
     done = cli("run", "smolm2:135m", "hi", home=tmp_path)
     assert is_error(done.stderr, "no model called smolm2:135m", hint="Did you mean smollm2:135m?")
     done = cli("run", str(tmp_path) + "/", "hi", home=tmp_path)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import signal
+import struct
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_ins.command_line import cli, is_error
+from stand_ins.command_line import RUN_CLI, cli, environment, is_error
 
 TinyModel = Callable[[str, str], Path]
 
@@ -89,3 +95,51 @@ def test_engine_errors_are_errors_of_the_command(model: str, tmp_path: Path) -> 
 def test_q8_cache(model: str, tmp_path: Path) -> None:
     half, full = (report(model, tmp_path, f"--kv-type={kind}") for kind in ("q8_0", "f16"))
     assert half["kv_type"] == "q8_0" and half["kv_bytes"] < full["kv_bytes"]
+
+
+@pytest.fixture
+def endless(model: str, tmp_path: Path) -> list[str]:
+    """A command line that decodes for minutes: the greedy answer of a tiny model has no end."""
+    short, long = (b"llama.context_length" + struct.pack("<II", 4, n) for n in (2048, 1 << 17))
+    content = Path(model).read_bytes()
+    assert content.count(short) == 1
+    path = tmp_path / "endless.gguf"
+    path.write_bytes(content.replace(short, long))
+    options = ["--raw", "--temperature=0", "--max-tokens=1000000"]
+    return [sys.executable, str(RUN_CLI), "run", str(path), *options, "abc"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of a shell")
+def test_reader_that_leaves_ends_it(endless: list[str], tmp_path: Path) -> None:
+    line = f"{shlex.join(endless)} < /dev/null | head -c 5 | wc -c; echo ${{PIPESTATUS[0]}}"
+    began = time.monotonic()
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env=environment(tmp_path, TEST_FAKE_SESSION=""),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (["5", "141"], "")
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_during_decoding(endless: list[str], tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        endless,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path, TEST_FAKE_SESSION=""),
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.read(5)
+        process.send_signal(signal.SIGINT)
+        text, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, errors) == (130, b"")
+    assert text.endswith(b"\n")

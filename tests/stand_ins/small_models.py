@@ -19,8 +19,10 @@ def gguf(
     template: str | None = "{{ messages }}",
     licence: str = "CC0",
     n_floats: int = 64,
+    n_parts: int = 1,
 ) -> bytes:
-    """A valid GGUF file (version 3) with metadata and one F32 tensor [n_floats]."""
+    """A valid GGUF file (version 3) with metadata and one F32 tensor [n_floats]; of a split set the
+    first part."""
     values: list[tuple[str, str | int]] = [
         ("general.architecture", architecture),
         ("general.name", title),
@@ -35,6 +37,8 @@ def gguf(
     ]
     if template is not None:
         values.append(("tokenizer.chat_template", template))
+    if n_parts > 1:
+        values += [("split.no", 0), ("split.count", n_parts), ("split.tensors.count", n_parts)]
     out = struct.pack("<4sIQQ", b"GGUF", 3, 1, len(values))
     for key, value in values:
         out += _string(key)

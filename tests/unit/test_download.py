@@ -84,6 +84,27 @@ def test_a_second_pull_does_nothing(setting: Setting) -> None:
     assert (setting.paths.models / setting.made.file_name).stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("size", [3001, 3000])
+def test_damaged_model_is_fetched_again(setting: Setting, size: int) -> None:
+    setting.pull()
+    path = setting.paths.models / setting.made.file_name
+    path.write_bytes(bytes(size))
+    seen: list[download.Progress] = []
+    assert setting.pull(seen.append) == setting.made.content
+    assert download.Progress("damaged", size, 3001) in seen
+
+
+def test_damaged_model_is_not_taken_for_one_that_another_pull_brought(setting: Setting) -> None:
+    setting.pull()
+    (setting.paths.models / setting.made.file_name).write_bytes(bytes(3001))
+
+    def refuse(part: Part, folder: Path, progress: Callable[[int], None]) -> Path:
+        raise FileError("no space")
+
+    with pytest.raises(FileError, match="no space"):
+        download.pull(setting.entry, setting.paths, quiet, refuse)
+
+
 def test_finished_parts_survive_a_failure(setting: Setting) -> None:
     setting.source.fail_at = "madeup-part2"
     with pytest.raises(DownloadError):

@@ -34,7 +34,7 @@ def test_good_names(text: str, ref: Ref, stem: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "empty name"),
+        ("", "the model name is empty"),
         (":x", "empty name"),
         ("x:", "empty tag"),
         ("a:b:c", "tag"),

@@ -107,6 +107,7 @@ def test_record_of_another_size(store: Store) -> None:
     model = store.find(ref)
     assert model is not None and model.record is None
     assert model.problem == "the file has 4 bytes, its record says 5"
+    assert model.damaged == RECORD
 
 
 def test_remove(store: Store) -> None:
