@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "base/half.h"
 #include "gguf/gguf.h"
 #include "quant/formats.h"
@@ -17,18 +18,6 @@
 #define N_LAYERS 7
 #define WINDOW 50
 #define N_TOKENS 150
-
-static int n_failed;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            n_failed++;                                                                            \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                        \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-        }                                                                                          \
-    } while (0)
 
 /* ---- A gemma3 model in memory: both layer groups, post norms, qk norms, a tied head --------- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "base/os_clock.h"
 #include "gguf/gguf.h"
 #include "quant/formats.h"
@@ -13,18 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #endif
-
-static int n_failed;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            n_failed++;                                                                            \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                        \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-        }                                                                                          \
-    } while (0)
 
 /* ---- Writing a file ----------------------------------------------------------------------- */
 

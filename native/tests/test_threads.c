@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "base/float_env.h"
 #include "base/os_clock.h"
 #include "base/threads.h"
@@ -11,18 +12,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #endif
-
-static int n_failed;
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            n_failed++;                                                                            \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                        \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-        }                                                                                          \
-    } while (0)
 
 #define MAX_THREADS 64
 
