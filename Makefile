@@ -43,6 +43,7 @@ $(VENV)/.created:
 	@echo 'Creating $(VENV)'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo; echo 'hint: on Debian and Ubuntu: apt install python3-venv'; exit 1; }
+	@$(PIP) install -qq --upgrade pip  # an older one shows no progress that a program can read
 	@touch $@
 
 # Editable, so that only a change of the native part needs a new build.
