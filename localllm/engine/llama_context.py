@@ -12,11 +12,16 @@ import numpy.typing as npt
 from localllm.engine.llama_model import LlamaModel
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError, UnsupportedError
 
-MAX_BATCH_TOKENS = 512
+MAX_BATCH_TOKENS = 256
+#: From this many tokens on, llama.cpp without flash attention computes a token the same way in
+#: every batch; a single one differs a little.
+MIN_BATCH_TOKENS = 16
+#: The attention scores of a batch may take this much; beyond it flash attention, which never holds
+#: them all, is used.
+MAX_SCORES_BYTES = 512 << 20
 
-#: Type numbers of ggml. A quantized V needs flash attention, else llama.cpp chooses.
+#: Type numbers of ggml.
 _KV_TYPES = {"f16": 1, "q8_0": 8}
-_FLASH_AUTO, _FLASH_ON = -1, 1
 _ABORTED, _NO_ROOM = 2, 1
 #: Of llama.cpp's include/llama.h: only what a window or a state holds.
 _WINDOW_ONLY = 1
@@ -75,7 +80,7 @@ class LlamaContext:
         params.n_outputs_max = 1  # logits of the last token only
         params.n_threads = params.n_threads_batch = n_threads
         params.type_k = params.type_v = _KV_TYPES[kv_type]
-        params.flash_attn_type = _FLASH_AUTO if kv_type == "f16" else _FLASH_ON
+        params.flash_attn_type = int(needs_flash_attention(model, n_ctx, kv_type))
         params.swa_full = False
         params.abort_callback = model.library.flag_is_raised
         params.abort_callback_data = cancel.address
@@ -178,20 +183,29 @@ class LlamaContext:
 
 def measure_cost(model: LlamaModel, kv_type: str, n_threads: int) -> CacheCost:
     """What a context takes, asked of llama.cpp itself: kinds of caches are many, and a formula for
-    each would be wrong for the next. Also the first use of the weights, which reads them."""
+    each would be wrong for the next."""
     context = LlamaContext(model, _CACHE_STEP, kv_type, n_threads, CancelFlag())
+    tokens = [i % model.n_vocab for i in range(MIN_BATCH_TOKENS)]
     try:
         sizes = []
-        for position in range(2):
-            context.step([0], position, want_logits=False)
-            sizes.append([context.state_bytes(False), context.state_bytes(True)])
+        for part in (tokens, tokens[:1]):
+            context.step(part, context.n_computed, want_logits=True)
+            sizes.append((context.state_bytes(False), context.state_bytes(True)))
     finally:
         context.close()
     per_token, in_window = (b - a for a, b in zip(*sizes, strict=True))
     if not model.window or in_window == per_token:
         in_window = 0
-    fixed = sizes[0][0] - per_token
+    fixed = sizes[0][0] - len(tokens) * per_token
     return CacheCost(max(0, fixed), per_token - in_window, in_window, model.window)
+
+
+def needs_flash_attention(model: LlamaModel, n_ctx: int, kv_type: str) -> bool:
+    """Whether attention must run without all its scores at hand: for long contexts, and for
+    quantized values, which llama.cpp reads in no other way. It is less exact, and its results
+    depend on how a prompt was cut into batches."""
+    scores = 4 * model.n_heads * MAX_BATCH_TOKENS * n_ctx
+    return kv_type != "f16" or scores > MAX_SCORES_BYTES
 
 
 def check_kv_type(kv_type: str) -> None:

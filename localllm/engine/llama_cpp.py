@@ -16,13 +16,14 @@ from localllm.engine import llama_library, machine
 from localllm.engine.engine import Sampled
 from localllm.engine.llama_context import (
     MAX_BATCH_TOKENS,
+    MIN_BATCH_TOKENS,
     CacheCost,
     CancelFlag,
     LlamaContext,
     check_kv_type,
-    measure_cost,
 )
-from localllm.engine.llama_model import LlamaModel
+from localllm.engine.llama_model import LlamaModel, first_part
+from localllm.engine.llama_trial import tried
 from localllm.engine.llama_vocabulary import LlamaVocabulary
 from localllm.engine.sampling import Sampler
 from localllm.errors import (
@@ -73,6 +74,11 @@ class LlamaCppEngine:
             if mine != wanted:
                 break
             n += 1
+        rest = len(prompt) - 1 - n
+        if rest < MIN_BATCH_TOKENS and not self.model.keeps_a_state:
+            # Fewer would be computed a little differently than the first time, and the same seed
+            # would not give the same text.
+            n = max(0, len(prompt) - 1 - MIN_BATCH_TOKENS)
         if not self._context.roll_back(n):
             n = 0
         del self._kept[n:]
@@ -90,11 +96,12 @@ class LlamaCppEngine:
                 f"{len(tokens)} tokens after {len(self._kept)}: at least one is needed, and the "
                 f"context holds {self.n_ctx}"
             )
-        for at in range(0, len(tokens), MAX_BATCH_TOKENS):
+        at = 0
+        for n in batches(len(tokens)):
             progress(at)
-            part = tokens[at : at + MAX_BATCH_TOKENS]
-            logits = self._step(part, want_logits=at + len(part) == len(tokens))
-        progress(len(tokens))
+            at += n
+            logits = self._step(tokens[at - n : at], want_logits=at == len(tokens))
+        progress(at)
         return self._sample(logits, sampler, n_logprobs)
 
     def decode(
@@ -163,6 +170,16 @@ class LlamaCppEngine:
         return Sampled(token, *sampler.logprobs(row, token, n_logprobs))
 
 
+def batches(n_tokens: int) -> list[int]:
+    """Sizes of the steps for a prompt's new tokens. The last token goes alone, as it does when all
+    before it is kept, and no other step is small: so the logits after it are always the same."""
+    sizes, rest = [], n_tokens - 1
+    while rest > MAX_BATCH_TOKENS:
+        sizes.append(min(MAX_BATCH_TOKENS, rest - MIN_BATCH_TOKENS))
+        rest -= sizes[-1]
+    return [*sizes, *([rest] if rest else []), 1]
+
+
 @dataclass(frozen=True)
 class LlamaCppParts:
     """What `open_llama_cpp` gives; the fields are those of `Parts`."""
@@ -191,35 +208,45 @@ def open_llama_cpp(
 ) -> LlamaCppParts:
     """Loads a model file into llama.cpp for one conversation at a time; see `Session.open`.
 
-    The file goes through our own checks first: llama.cpp ends the process on some broken ones.
+    The file goes through our own checks, and through a trial in a process of its own, because
+    llama.cpp ends its process on some broken files.
     Raises FileError, FormatError, UnsupportedError (the package is missing, or llama.cpp cannot run
     the model), ArgumentError, OutOfMemoryError, CancelledError.
     """
     check_kv_type(kv_type)
     library = llama_library.load()
+    n_threads = n_threads or machine.facts().n_threads
+    report = progress or (lambda _share: None)
     with GgufFile(path) as file:
-        architecture, quantization = file.architecture, file.quantization
-        metadata = _scalars(file)
+        first = first_part(path, file.n_parts)
+        verdict = tried(
+            library,
+            first,
+            kv_type=kv_type,
+            n_threads=n_threads,
+            weight_bytes=file.weight_bytes,
+            cache_folder=paths.current().cache / "llama.cpp",
+            progress=lambda share: report(share / 2),
+        )
         model = LlamaModel.load(
             library,
-            path,
-            weight_bytes=file.weight_bytes,
-            n_parts=file.n_parts,
-            progress=progress,
+            first,
+            extra_buffers=verdict.extra_buffers,
+            progress=lambda share: report(0.5 + share / 2),
         )
         try:
             tokenizer = _tokenizer(file, model)
-            n_threads = n_threads or machine.facts().n_threads
-            cost = measure_cost(model, kv_type, n_threads)
-            asked, n_ctx = n_ctx, context_that_fits(cost, model.n_ctx_train, n_ctx)
+            asked, n_ctx = n_ctx, context_that_fits(verdict.cost, model.n_ctx_train, n_ctx)
             engine = LlamaCppEngine(
                 model,
                 n_ctx=n_ctx,
                 kv_type=kv_type,
                 n_threads=n_threads,
                 n_sampled=tokenizer.n_vocab,
-                cost=cost,
+                cost=verdict.cost,
             )
+            metadata, name = _scalars(file), str(file.metadata.get("general.name") or path.stem)
+            architecture, quantization = file.architecture, file.quantization
         except BaseException:
             model.close()
             raise
@@ -229,7 +256,7 @@ def open_llama_cpp(
         engine=engine,
         tokenizer=tokenizer,
         metadata=metadata,
-        name=str(metadata.get("general.name") or path.stem),
+        name=name,
         quantization=quantization,
         n_ctx=n_ctx,
         architecture=architecture,

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localllm.engine import machine
 from localllm.engine.llama_library import Library
 from localllm.errors import CancelledError, FileError, UnsupportedError
 from localllm.native import path_bytes
@@ -28,6 +27,7 @@ class LlamaModel:
         self.vocabulary = api.llama_model_get_vocab(handle)
         self.n_vocab = int(api.llama_vocab_n_tokens(self.vocabulary))
         self.n_ctx_train = int(api.llama_model_n_ctx_train(handle))
+        self.n_heads = int(api.llama_model_n_head(handle))
         self.window = int(api.llama_model_n_swa(handle))  # in tokens, 0: full attention
         self.n_params = int(api.llama_model_n_params(handle))
         self.weight_bytes = int(api.llama_model_size(handle))
@@ -41,15 +41,15 @@ class LlamaModel:
         library: Library,
         path: Path,
         *,
-        weight_bytes: int,
-        n_parts: int = 1,
+        extra_buffers: bool,
         progress: Callable[[float], None] | None = None,
     ) -> LlamaModel:
-        """Loads a file whose header was checked already. progress is called with 0.0 .. 1.0 from
-        this thread."""
+        """Loads a file whose header was checked already. extra_buffers: copy the weights into
+        the layouts that the fastest kernels want. progress is called with 0.0 .. 1.0 from this
+        thread."""
         api = library.api
         params = api.llama_model_default_params()
-        params.use_extra_bufts = weights_may_be_repacked(weight_bytes)
+        params.use_extra_bufts = extra_buffers
         done, cancelled = [0.0], threading.Event()
 
         def on_progress(share: float, _data: Any) -> bool:
@@ -57,7 +57,7 @@ class LlamaModel:
             return not cancelled.is_set()
 
         params.progress_callback = api.llama_progress_callback(on_progress)
-        name = path_bytes(first_part(path, n_parts))
+        name = path_bytes(path)
         result: list[Any] = []
         library.forget_notes()
 
@@ -116,18 +116,6 @@ class LlamaModel:
         if self.handle is not None:
             self.library.api.llama_model_free(self.handle)
             self.handle = None
-
-
-def weights_may_be_repacked(weight_bytes: int) -> bool:
-    """Whether llama.cpp may copy the weights into layouts that its fastest kernels want.
-
-    Not where the CPU has AMX tiles: builds of gcc 12 set them up wrongly and kill the process
-    (docs/decisions/0002), and no build tells whether it is one of them. Nor where the copy would
-    not fit beside the rest.
-    """
-    facts = machine.facts()
-    has_amx = any(feature.startswith("amx") for feature in facts.features.split())
-    return not has_amx and (not facts.free_bytes or weight_bytes < facts.free_bytes // 2)
 
 
 def first_part(path: Path, n_parts: int) -> Path:
