@@ -15,8 +15,8 @@ from localllm import paths
 from localllm.engine import llama_library, machine
 from localllm.engine.engine import Sampled
 from localllm.engine.llama_context import (
+    BATCH_STEP,
     MAX_BATCH_TOKENS,
-    MIN_BATCH_TOKENS,
     CacheCost,
     CancelFlag,
     LlamaContext,
@@ -59,6 +59,7 @@ class LlamaCppEngine:
         self._kv_type, self._n_threads, self._n_sampled = kv_type, n_threads, n_sampled
         self._cancel = CancelFlag()
         self._kept: list[int] = []
+        self._batched = (0, 0)  # first and last position of what was last computed in batches
         self._context: LlamaContext | None = self._new_context()
 
     @property
@@ -74,14 +75,16 @@ class LlamaCppEngine:
             if mine != wanted:
                 break
             n += 1
-        rest = len(prompt) - 1 - n
-        if rest < MIN_BATCH_TOKENS and not self.model.keeps_a_state:
-            # Fewer would be computed a little differently than the first time, and the same seed
-            # would not give the same text.
-            n = max(0, len(prompt) - 1 - MIN_BATCH_TOKENS)
+        first, last = self._batched
+        if first < n <= last and not self.model.keeps_a_state:
+            # Cut where a batch could have been: then what follows comes out as it did before, and
+            # the same seed gives the same text.
+            n = first + max(0, min(n, len(prompt) - 1 - BATCH_STEP) - first)
+            n -= (n - first) % BATCH_STEP
         if not self._context.roll_back(n):
             n = 0
         del self._kept[n:]
+        self._batched = (first if first < n <= last else n, len(prompt) - 1)
         return n
 
     def prefill(
@@ -171,11 +174,13 @@ class LlamaCppEngine:
 
 
 def batches(n_tokens: int) -> list[int]:
-    """Sizes of the steps for a prompt's new tokens. The last token goes alone, as it does when all
-    before it is kept, and no other step is small: so the logits after it are always the same."""
+    """Sizes of the steps for a prompt's new tokens. The last token goes alone, as it must when all
+    before it is kept; every other step begins at a multiple of BATCH_STEP and none is shorter, if
+    there are that many tokens."""
     sizes, rest = [], n_tokens - 1
     while rest > MAX_BATCH_TOKENS:
-        sizes.append(min(MAX_BATCH_TOKENS, rest - MIN_BATCH_TOKENS))
+        room = (rest - BATCH_STEP) // BATCH_STEP * BATCH_STEP
+        sizes.append(min(MAX_BATCH_TOKENS, room))
         rest -= sizes[-1]
     return [*sizes, *([rest] if rest else []), 1]
 
