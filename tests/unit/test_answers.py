@@ -88,7 +88,8 @@ def test_no_folder_is_no_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "abc", "../answers", "/etc/passwd", "a" * 13, "abcg", "ab*d", "a\0bc", "\x1b[31m", "\u0661" * 4],
+    ["", "abc", "../answers", "/etc/passwd", "a" * 13, "abcg", "ab*d", "a\0bc", "\x1b[31m",
+     "\u0661" * 4],
 )  # fmt: skip
 def test_an_id_is_never_a_path(tmp_path: Path, text: str) -> None:
     records = Answers(tmp_path / "answers")
@@ -287,7 +288,7 @@ def test_full_disk_leaves_what_was(tmp_path: Path) -> None:
     answer = made()
     records.save(answer)
     code = (
-        "import resource, sys; sys.path[:0] = [sys.argv[1], sys.argv[2] + '/tests/unit', sys.argv[2]];"
+        "import resource, sys; sys.path[:0] = [sys.argv[2] + '/tests/unit', sys.argv[2]]\n"
         "from test_answers import *; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "for answer in (made(), made(2)):\n"
         "    try: Answers(Path(sys.argv[1])).save(answer)\n"
