@@ -14,10 +14,10 @@ from localllm.cli import bench_picture, output
 from localllm.cli.bench_runs import (
     DECODE_DEPTHS,
     Result,
-    Test,
+    Case,
     context_needed,
     run,
-    tests_that_fit,
+    cases_that_fit,
 )
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
 from localllm.cli.options import Found, ModelName, Number, find_model, hints
@@ -128,7 +128,7 @@ def _measure(
     work = work_of(found.path)
     n_ctx = context_needed(DECODE_DEPTHS[-1], repetitions)
     n_ctx = min(n_ctx, n_ctx_train) if n_ctx_train else n_ctx
-    tests = tests_that_fit(n_ctx, repetitions)
+    tests = cases_that_fit(n_ctx, repetitions)
     if not tests:
         raise ArgumentError(f"the context of {n_ctx} tokens is too short to measure anything")
     line.draw("measuring the machine", force=True)
@@ -153,7 +153,7 @@ def _measure(
 
 
 def _opened(
-    found: Found, engine: str, n_ctx: int, threads: int, test: Test, line: output.ProgressLine
+    found: Found, engine: str, n_ctx: int, threads: int, test: Case, line: output.ProgressLine
 ) -> tuple[Session, EngineFacts]:
     """A session, and what loading it and a first run cost."""
     import psutil

@@ -28,7 +28,7 @@ class Timed(Protocol):
 
 
 @dataclass(frozen=True)
-class Test:
+class Case:
     """kind "prefill": n_tokens of prompt; kind "decode": steps behind n_tokens of context."""
 
     kind: str
@@ -50,7 +50,7 @@ class Test:
 class Result:
     """Seconds of each engine's runs; the i-th runs of the engines belong together."""
 
-    test: Test
+    test: Case
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def speeds(self, engine: str) -> list[float]:
@@ -63,10 +63,10 @@ class Result:
         return [b / a for a, b in pairs]
 
 
-def tests_that_fit(n_ctx: int, repetitions: int) -> list[Test]:
+def cases_that_fit(n_ctx: int, repetitions: int) -> list[Case]:
     """The tests that a context of n_ctx tokens has room for."""
-    prefill = [Test("prefill", n) for n in PREFILL_TOKENS if n < n_ctx]
-    decode = [Test("decode", n) for n in DECODE_DEPTHS if context_needed(n, repetitions) <= n_ctx]
+    prefill = [Case("prefill", n) for n in PREFILL_TOKENS if n < n_ctx]
+    decode = [Case("decode", n) for n in DECODE_DEPTHS if context_needed(n, repetitions) <= n_ctx]
     return prefill + decode
 
 
@@ -77,7 +77,7 @@ def context_needed(depth: int, repetitions: int) -> int:
 
 def run(
     engines: Mapping[str, Timed],
-    test: Test,
+    test: Case,
     repetitions: int,
     budget_s: float,
     progress: Callable[[str], None],
@@ -110,7 +110,7 @@ def _add(result: Result, engines: Mapping[str, Timed], seconds: Sequence[float])
         result.seconds[name].append(value)
 
 
-def _timer(engine: Timed, test: Test) -> Callable[[], float]:
+def _timer(engine: Timed, test: Case) -> Callable[[], float]:
     """A function that times one run."""
     if test.kind == "prefill":
         return lambda: engine.time_prefill(test.n_tokens)

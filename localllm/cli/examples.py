@@ -29,7 +29,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         ),
         Example(
             "localllm run ./model.gguf --raw 'Once upon a time'",
-            "A file works like a name; --raw continues the text, without a chat template.",
+            "A file works like a name. --raw continues the text as it is.",
         ),
         Example(
             "localllm run smollm2:135m 'What is ice?' --json",

@@ -37,7 +37,7 @@ def command(ctx: click.Context, name: str | None, man: bool) -> None:
     if man:
         from localllm.cli.manual import page
 
-        output.emit(page(group, root))
+        output.emit(page(group))
         return
     if name is None:
         output.emit(root.get_help() + "\n")

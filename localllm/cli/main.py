@@ -160,6 +160,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _usage_error(e: click.ClickException) -> CommandError:
     message = e.format_message().rstrip(".")
+    if isinstance(e, click.MissingParameter):
+        message = " ".join(message.split())  # click lists the choices on lines of their own
     hint = None
     if isinstance(e, click.NoSuchOption):
         message = f"there is no option {e.option_name}"

@@ -50,8 +50,9 @@ _DESCRIPTION = (
 )
 
 
-def page(group: LazyGroup, root: click.Context) -> str:
+def page(group: LazyGroup) -> str:
     """The page as roff, in ASCII."""
+    root = click.Context(group, info_name="localllm", **group.context_settings)
     return "".join(f"{line}\n" for line in _lines(group, root))
 
 
@@ -94,7 +95,7 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     for param in command.get_params(context):
         record = param.get_help_record(context)
-        if record is not None:
+        if isinstance(param, click.Option) and record is not None:
             yield from _definition(*record)
 
 
