@@ -13,11 +13,11 @@ import click
 from localllm.cli import bench_picture, output
 from localllm.cli.bench_runs import (
     DECODE_DEPTHS,
-    Result,
     Case,
+    Result,
+    cases_that_fit,
     context_needed,
     run,
-    cases_that_fit,
 )
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
 from localllm.cli.options import Found, ModelName, Number, find_model, hints

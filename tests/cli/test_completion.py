@@ -14,8 +14,6 @@ from stand_ins.command_line import RUN_CLI, cli, environment, is_error
 
 from localllm.cli.completion import SHELLS
 
-BASH, ZSH, FISH = (shutil.which(shell) for shell in ("bash", "zsh", "fish"))
-
 
 def complete(home: Path, words: str, shell: str = "bash") -> list[str]:
     """What the Tab key offers after `words`."""
@@ -46,19 +44,18 @@ def test_script(tmp_path: Path, shell: str) -> None:
     assert "_LOCALLLM_COMPLETE" in old.stdout
 
 
-@pytest.mark.parametrize(
-    ("shell", "path"), [pytest.param("bash", BASH, marks=pytest.mark.skipif(not BASH, reason="no bash")),
-                        pytest.param("zsh", ZSH, marks=pytest.mark.skipif(not ZSH, reason="no zsh")),
-                        pytest.param("fish", FISH, marks=pytest.mark.skipif(not FISH, reason="no fish"))],
-)  # fmt: skip
-def test_shell_reads_the_script(tmp_path: Path, shell: str, path: str) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shell_reads_the_script(tmp_path: Path, shell: str) -> None:
+    path = shutil.which(shell)
+    if path is None:
+        pytest.skip(f"no {shell}")
     script = tmp_path / "script"
     script.write_text(cli("completion", shell, home=tmp_path).stdout)
     done = subprocess.run([path, "-n", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(not BASH, reason="no bash")
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 def test_bash_completes(tmp_path: Path) -> None:
     """The script, the program and the shell together."""
     (tmp_path / "bin").mkdir()

@@ -1,4 +1,4 @@
-"""`replay` as a program: a recorded answer given again and compared, and the records looked after."""
+"""`replay` as a program: recorded answers given again and compared, and their records kept."""
 
 from __future__ import annotations
 

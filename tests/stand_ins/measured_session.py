@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from stand_ins.fake_session import machine_facts, machine_roofs
-
 from localllm.errors import ArgumentError, CancelledError, UnsupportedError
 from localllm.store.answers import Answer
+from stand_ins.fake_session import machine_facts, machine_roofs
 
 __all__ = ["Session", "machine_facts", "machine_roofs"]
 
