@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
+from localllm.params import GenerateParams
 
 if TYPE_CHECKING:
     from localllm.engine.machine import MachineFacts, Roofs
@@ -25,17 +26,6 @@ if TYPE_CHECKING:
 #: A native run of decode steps may keep the caller waiting this long.
 RUN_SECONDS = 0.03
 MAX_RUN_STEPS = 16
-
-
-@dataclass(frozen=True)
-class GenerateParams:
-    """temperature 0 is greedy. max_tokens None: until the model stops or the context is full.
-    The same seed gives the same text."""
-
-    temperature: float = 0.8
-    seed: int = 0
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,14 +200,15 @@ class Session:
         self, sequence: SequenceState, prompt: list[int], params: GenerateParams
     ) -> Iterator[Chunk]:
         from localllm.engine.runner import Feed
+        from localllm.engine.sampling import sampler_of
         from localllm.text.stop import StopStrings
         from localllm.text.stream import StreamDecoder
 
         stats = self.stats = Stats(load_s=self.stats.load_s, prompt_tokens=len(prompt))
         started = time.perf_counter()
-        result = self._runner.prefill(
-            Feed(sequence, prompt, temperature=params.temperature, seed=params.seed)
-        )
+        sampler = sampler_of(params, self._tokenizer)
+        sampler.accept(prompt)
+        result = self._runner.prefill(Feed(sequence, prompt, sampler=sampler))
         tokens = [t for t in result.tokens if t is not None]
         stats.prompt_s = stats.first_token_s = time.perf_counter() - started
         room = self.info.n_ctx - len(prompt)
@@ -244,8 +235,9 @@ class Session:
             k = max(1, min(int(RUN_SECONDS / step_s), MAX_RUN_STEPS))
             k = min(k, limit - stats.generated_tokens)
             began = time.perf_counter()
-            feed = Feed(sequence, tokens[-1:], temperature=params.temperature, seed=params.seed)
-            tokens = self._runner.decode([feed], k, sorted(self._tokenizer.stop_ids))[0]
+            feed = Feed(sequence, tokens[-1:], sampler=sampler)
+            sampled = self._runner.decode([feed], k, sorted(self._tokenizer.stop_ids))[0]
+            tokens = [each.token for each in sampled]
             step_s = (time.perf_counter() - began) / len(tokens)
 
 
