@@ -19,7 +19,8 @@ from localllm.errors import ArgumentError, UnsupportedError
 from localllm.store import catalog
 
 if TYPE_CHECKING:
-    from localllm.session import Chunk, GenerateParams, Session
+    from localllm.params import GenerateParams
+    from localllm.session import Chunk, Session
 
 MAX_STDIN_BYTES = 16 << 20  # beyond the context of any model here, and still quick to read
 ISAS = ("scalar", "avx2", "avx512", "neon")
@@ -117,7 +118,8 @@ def command(
         problem = output.escape_line(found.model.problem)
         output.say(f"note: {problem}. To check the file: localllm pull {found.label}")
 
-    from localllm.session import GenerateParams, Session  # numpy and the engine: 100 ms
+    from localllm.params import GenerateParams
+    from localllm.session import Session  # numpy and the engine: 100 ms
 
     seed = secrets.randbits(32) if seed is None else seed
     params = GenerateParams(temperature=temperature, seed=seed, max_tokens=max_tokens)

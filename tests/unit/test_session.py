@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from localllm.engine.runner import Feed, Model, Runner
+from localllm.engine.sampling import Sampler
 from localllm.errors import ArgumentError
-from localllm.session import GenerateParams, Session
+from localllm.params import GenerateParams
+from localllm.session import Session
 
 LONG = GenerateParams(temperature=1.0, seed=3, max_tokens=400)
 SHORT = GenerateParams(temperature=1.0, seed=3, max_tokens=12)
@@ -107,11 +109,12 @@ def test_only_ids_of_the_tokenizer_are_sampled(path: Path) -> None:
     with Model.load(path, n_threads=1) as model:
         runner = Runner(model, n_ctx_tokens=128, n_sampled=3)
         sequence = runner.new_sequence()
-        tokens = list(runner.step([Feed(sequence, [5, 6], temperature=5.0)]).tokens)
+        tokens = list(runner.step([Feed(sequence, [5, 6])]).tokens)
         for seed in range(50):
             last = tokens[-1]
             assert last is not None and 0 <= last < 3
-            tokens += runner.step([Feed(sequence, [last], temperature=5.0, seed=seed)]).tokens
+            sampler = Sampler(GenerateParams(temperature=2.0, seed=seed, min_p=0), n_vocab=3)
+            tokens += runner.step([Feed(sequence, [last], sampler=sampler)]).tokens
         runner.close()
         with pytest.raises(ArgumentError, match="n_sampled"):
             Runner(model, n_ctx_tokens=128, n_sampled=model.info.n_vocab + 1)
