@@ -121,7 +121,7 @@ class Session:
         self, messages: Sequence[Mapping[str, str]], params: GenerateParams
     ) -> Iterator[Chunk]:
         """Answers the last of `messages` ({"role", "content"} each), in the model's template."""
-        return self._answer(self._parts.chat_template.render_to_ids(messages), params)
+        return self._answer(self._parts.chat_template.prompt(messages).ids(), params)
 
     def complete(self, prompt: str, params: GenerateParams) -> Iterator[Chunk]:
         """Continues a text as it is, without a template."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from localllm.text.chat_messages import ROLES
 from localllm.text.tokenizer import Tokenizer
 
 
@@ -30,8 +31,6 @@ class TrustedText:
         last = trusted.rfind(0, start, end)
         if first == start or last == end - 1 or trusted.find(1, first, last) >= 0:
             return False
-        from localllm.text.template_marks import ROLES
-
         return self.text[first : last + 1].lower() in ROLES
 
 

@@ -16,7 +16,7 @@ class StopStrings:
 
     Wherever the stream is split, the cut is the one of the whole text: of all occurrences the one
     that begins first. Where one string lies inside another (`b` in `abc`), that takes the end of
-    the longer one, or the character that breaks it.
+    the longer one, or the character that breaks it. After a cut the next text is another stream.
 
     Raises ArgumentError for an empty string, too many, or too long ones.
     """
@@ -31,6 +31,8 @@ class StopStrings:
                 raise ArgumentError(
                     f"a stop string has {len(s)} characters, allowed are 1 to {MAX_STOP_CHARACTERS}"
                 )
+        self.hit = False
+        """Whether a stop string was met."""
         self._automaton = StringAutomaton(strings)
         self._restart()
 
@@ -52,6 +54,7 @@ class StopStrings:
                 cut = begin if cut is None else min(cut, begin)
             if cut is not None and seen - automaton.depth[state] >= cut:
                 self._restart()
+                self.hit = True
                 return held[:cut], True
         # What the state stands for may become a match, and one that begins before the known one.
         safe = seen - automaton.depth[state]
@@ -64,5 +67,6 @@ class StopStrings:
         completes."""
         shown, hit = self.feed(text)
         rest = "" if hit else self._held[: self._cut]
+        self.hit = hit or self._cut is not None
         self._restart()
         return shown + rest

@@ -94,7 +94,7 @@ DEEP = {
 
 
 def render(source: str) -> str:
-    return ChatTemplate(source, TOKENIZER).render([{"role": "user", "content": "hi"}])
+    return ChatTemplate(source, TOKENIZER).prompt([{"role": "user", "content": "hi"}]).text
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -109,7 +109,7 @@ def test_the_budget_is_kept() -> None:
     for _ in range(2):
         before = time.thread_time()
         with pytest.raises(ChatTemplateError):
-            template.render([])
+            template.prompt([{"role": "user", "content": "hi"}])
         used = time.thread_time() - before
     assert 0.24 < used < 0.35
 
@@ -154,11 +154,11 @@ def test_real_sizes_fit_into_the_budget() -> None:
         "{% else %}{{ m.content.split('x')[-1] }}{% endif %}{{ loop.index }}{% endfor %}"
     )
     messages = [{"role": "user", "content": "word " * 50}] * 2000
-    assert len(ChatTemplate(source, TOKENIZER).render(messages)) > 500_000
+    assert len(ChatTemplate(source, TOKENIZER).prompt(messages).text) > 500_000
     long = [{"role": "user", "content": "y" * 3_000_000}]
-    assert len(ChatTemplate(source, TOKENIZER).render(long)) > 3_000_000
+    assert len(ChatTemplate(source, TOKENIZER).prompt(long).text) > 3_000_000
     with pytest.raises(ChatTemplateError, match="4 MiB"):
-        ChatTemplate(source, TOKENIZER).render(long * 2)
+        ChatTemplate(source, TOKENIZER).prompt(long * 2).text
 
 
 def test_a_template_cannot_run_outside_a_budget() -> None:
