@@ -1,4 +1,4 @@
-"""Token ids of an answer to what a front end shows: the answer and, apart from it, the reasoning."""
+"""Token ids of an answer to what a front end shows: the answer and, apart from it, reasoning."""
 
 from __future__ import annotations
 

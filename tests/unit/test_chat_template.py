@@ -191,7 +191,7 @@ def test_text_cut_by_the_template_is_not_trusted() -> None:
 def test_raise_exception_and_failures() -> None:
     refusing = ChatTemplate("{{ raise_exception('roles must alternate') }}", TOKENIZER)
     with pytest.raises(ChatTemplateError, match="refused: roles must alternate"):
-        refusing.prompt(user("x")).text
+        refusing.prompt(user("x"))
     for source in (
         "{% for %}",
         "{{ nothing.at.all }}",
@@ -202,9 +202,9 @@ def test_raise_exception_and_failures() -> None:
         "{{ x | no_such_filter }}",
     ):
         with pytest.raises(ChatTemplateError, match="failed"):
-            ChatTemplate(source, TOKENIZER).prompt(user("x")).text
+            ChatTemplate(source, TOKENIZER).prompt(user("x"))
     with pytest.raises(ChatTemplateError, match="200000 characters"):
-        ChatTemplate("x" * 200_000, TOKENIZER).prompt(user("x")).text
+        ChatTemplate("x" * 200_000, TOKENIZER).prompt(user("x"))
 
 
 def test_hugging_face_extensions() -> None:
@@ -256,13 +256,13 @@ def test_messages_that_are_no_plain_data() -> None:
     ]
     for messages, message in cases:
         with pytest.raises(ArgumentError, match=message) as caught:
-            template.prompt(messages).text
+            template.prompt(messages)
         assert len(caught.value.message) < 1000
     with pytest.raises(ArgumentError, match="tools"):
-        template.prompt(user("x"), tools=[deep]).text
+        template.prompt(user("x"), tools=[deep])
     everything = "".join("".join(pair) for pair in MARKS)
     with pytest.raises(ArgumentError, match="private-use"):
-        template.prompt(user(everything)).text
+        template.prompt(user(everything))
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_real_sizes_fit_into_the_budget() -> None:
     long = [{"role": "user", "content": "y" * 3_000_000}]
     assert len(ChatTemplate(source, TOKENIZER).prompt(long).text) > 3_000_000
     with pytest.raises(ChatTemplateError, match="4 MiB"):
-        ChatTemplate(source, TOKENIZER).prompt(long * 2).text
+        ChatTemplate(source, TOKENIZER).prompt(long * 2)
 
 
 def test_a_template_cannot_run_outside_a_budget() -> None:
