@@ -45,7 +45,7 @@ class TemplateRenderer:
         Raises `ChatTemplateError` with the template's own words if it refuses the messages, or if
         it fails; `UnrepairableError` if it cannot be compiled or exceeds its budget.
         """
-        from localllm.text import template_sandbox as sandbox
+        from localllm.text import template_budget as budgets
         from localllm.text.template_marks import MARKS
 
         texts = [self.source, *texts_in(dict(variables))]
@@ -60,28 +60,28 @@ class TemplateRenderer:
             # Templates may change lists that they are given.
             own = {name: _copied(value) for name, value in variables.items()}
             own.update(self._special_variables(marker))
-            with sandbox.budgeted() as budget:
-                sandbox.weight(own)
+            with budgets.budgeted() as budget:
+                budgets.weight(own)
                 context = template.new_context(own)
                 parts: list[str] = []
                 n_characters = 0
                 for part in template.root_render_func(context):
                     budget.tick()
                     n_characters += len(part)
-                    if n_characters > sandbox.MAX_OUTPUT_BYTES:
-                        raise sandbox.BudgetError(f"it wrote more than {n_characters} characters")
+                    if n_characters > budgets.MAX_OUTPUT_BYTES:
+                        raise budgets.BudgetError(f"it wrote more than {n_characters} characters")
                     parts.append(part)
             text, trusted = marker.split("".join(parts))
-        except sandbox.RefusedError as e:
+        except budgets.RefusedError as e:
             raise ChatTemplateError(f"the chat template refused: {_clipped(e)}") from None
-        except sandbox.BudgetError as e:
+        except budgets.BudgetError as e:
             raise UnrepairableError(f"the chat template was stopped: {_clipped(e)}") from None
         except LocalLLMError:
             raise
         except Exception as e:
             raise _failed(e) from e
-        if len(text.encode("utf-8", "replace")) > sandbox.MAX_OUTPUT_BYTES:
-            limit = sandbox.MAX_OUTPUT_BYTES >> 20
+        if len(text.encode("utf-8", "replace")) > budgets.MAX_OUTPUT_BYTES:
+            limit = budgets.MAX_OUTPUT_BYTES >> 20
             raise UnrepairableError(f"the chat template wrote more than {limit} MiB")
         return TrustedText(text, bytes(trusted), self._template_only)
 
@@ -90,24 +90,25 @@ class TemplateRenderer:
         compiled = self._compiled.get(pair)
         if compiled is not None:
             return compiled
-        from localllm.text import template_sandbox as sandbox
+        from localllm.text import template_budget as budgets
         from localllm.text.template_marks import MARKS, LiteralMarker
+        from localllm.text.template_sandbox import TemplateSandbox, guard_tree
 
-        if len(self.source) > sandbox.MAX_SOURCE_CHARS:
+        if len(self.source) > budgets.MAX_SOURCE_CHARS:
             raise UnrepairableError(
                 f"the chat template has {len(self.source)} characters, "
-                f"at most {sandbox.MAX_SOURCE_CHARS} are allowed"
+                f"at most {budgets.MAX_SOURCE_CHARS} are allowed"
             )
         try:
-            environment = sandbox.TemplateSandbox()
+            environment = TemplateSandbox()
             marker = LiteralMarker(self._special_texts, MARKS[pair])
             environment.filters["mark literal"] = marker.mark_constant
-            with sandbox.budgeted(sandbox.MAX_COMPILE_CPU_S):
+            with budgets.budgeted(budgets.MAX_COMPILE_CPU_S):
                 tree = environment.parse(checked_text(self.source, "the chat template"))
                 marker.mark_tree(tree)
-                sandbox.guard_tree(tree)
+                guard_tree(tree)
                 compiled = environment.from_string(tree), marker
-        except sandbox.BudgetError as e:
+        except budgets.BudgetError as e:
             raise UnrepairableError(f"the chat template was stopped: {_clipped(e)}") from None
         except LocalLLMError:
             raise

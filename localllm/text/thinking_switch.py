@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from localllm.errors import ChatTemplateError
 from localllm.text.chat_template import SYSTEM_TEXT, ChatTemplate
 
-Options = dict[str, bool | int | str]
+Options = dict[str, Any]
 """Options of `ChatTemplate.prompt`."""
 THINK_LEVELS = ("minimal", "low", "medium", "high", "max")
 

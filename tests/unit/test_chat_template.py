@@ -3,6 +3,7 @@ messages."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,6 @@ def test_raise_exception_and_failures() -> None:
         "{{ nothing.at.all }}",
         "{{ 1 / 0 }}",
         "{{ ''.__class__.__mro__ }}",
-        "{{ messages.append(1) }}",
         "{% include 'x' %}",
         "{{ x | no_such_filter }}",
     ):
@@ -223,6 +223,31 @@ def test_hugging_face_extensions() -> None:
     assert render("{% if true %}\n  a\n  {% endif %}\nb") == "  a\nb"
     assert render("{{ enable_thinking }}", enable_thinking=False) == "False"
     assert render("{{ messages | map(attribute='role') | join(',') }}") == "user"
+
+
+def test_lists_and_objects_change_as_copies() -> None:
+    def render(source: str, messages: Any) -> str:
+        return ChatTemplate(source, TOKENIZER).prompt(messages).text
+
+    messages = user("x", tags=["b", "a"])
+    before = copy.deepcopy(messages)
+    changed = (
+        "{% set l = messages[0].tags %}{% set _ = l.append('c') %}{{ l.pop(0) ~ l.index('c') }}"
+    )
+    assert render(changed, messages) == "b1"
+    assert render(changed + "{% set _ = messages.clear() %}", messages) == "b1"
+    assert messages == before
+    for value, change, expected in (
+        ("[3, 1]", "x.insert(0, 2), x.sort()", "[1, 2, 3]"),
+        ("[1]", "x.extend([2, [3]])", "[1, 2, [3]]"),
+        ("[1, 2]", "x.remove(1), x.reverse()", "[2]"),
+        ("{'a': 1}", "x.update(b=2), x.pop('a')", "{'b': 2}"),
+        ("{}", "x.setdefault('a', []), x.a.append(1)", "{'a': [1]}"),
+        ("namespace(l=[])", "x.l.append(1), x.l.append(2)", "[1, 2]"),
+    ):
+        printed = "x.l" if value.startswith("n") else "x"
+        source = f"{{% set x = {value} %}}{{% set _ = [{change}] %}}{{{{ {printed} }}}}"
+        assert render(source, messages) == expected
 
 
 def test_messages_are_prepared() -> None:
