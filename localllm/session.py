@@ -23,9 +23,9 @@ from localllm.params import GenerateParams, recommended
 from localllm.store.answers import Answer, Fingerprint
 
 if TYPE_CHECKING:
-    from localllm.engine.engine import Sampled
     from localllm.engine.machine import MachineFacts, Roofs
     from localllm.engine.open import Parts
+    from localllm.engine.sampling import Sampled
     from localllm.text.reasoning import ReasoningFormat
 
 __all__ = ["Chunk", "GenerateParams", "Session", "SessionInfo", "Stats", "TokenLogprobs"]
@@ -112,7 +112,7 @@ class Session:
     ) -> None:
         from localllm.engine.transcript import Transcript
 
-        self._parts, self._engine, self._tokenizer = parts, parts.engine, parts.tokenizer
+        self._parts, self._engine, self._tokenizer = parts, parts.engine, parts.text.tokenizer
         self.info = SessionInfo(
             engine=parts.engine.name,
             architecture=parts.architecture,
@@ -122,7 +122,7 @@ class Session:
             n_params=parts.n_params,
             weight_bytes=parts.weight_bytes,
             kv_bytes=parts.engine.kv_bytes,
-            description=f"{parts.name} {parts.quantization}".strip(),
+            description=f"{parts.name} {parts.text.quantization}".strip(),
             can_think=self._reasoning() is not None,
             recommended=recommended(parts.text.metadata),
         )
@@ -273,9 +273,14 @@ class Session:
         """The template's variables that switch reasoning, and a note if there are none."""
         if think is None:
             return {}, ()
-        options = self._parts.chat_template.thinking_options(think)
+        from localllm.text.thinking_switch import thinking_options
+
+        options = thinking_options(self._parts.chat_template, think)
         if options is None:
-            return {}, ("this model has no switch for reasoning",)
+            wish = "leave out its reasoning"
+            if think:
+                wish = "reason" if think is True else f"reason at the level {think}"
+            return {}, (f"this model cannot be told to {wish}",)
         return options, ()
 
     def _fingerprint(self, params: dict[str, Any], prompt_ids: Sequence[int]) -> Fingerprint:
@@ -407,7 +412,7 @@ class Session:
                     delta = stream.feed(each.token)
                     text += delta.text
                     reasoning += delta.reasoning
-                    stats.reasoning_tokens += stream.in_reasoning
+                    stats.reasoning_tokens += bool(delta.reasoning)
                     reason = "stop" if delta.stopped else None
                 if reason is not None:
                     del sampled[n + 1 :]
@@ -419,6 +424,7 @@ class Session:
             if reason is not None:
                 delta = stream.finish()
                 text, reasoning = text + delta.text, reasoning + delta.reasoning
+                reason = "stop" if delta.stopped else reason
             stats.decode_s = time.perf_counter() - started - stats.prompt_s
             tokens = tuple(each.token for each in sampled)
             yield Chunk(text, tokens, reason, reasoning, self._logprobs(params, sampled))
@@ -445,7 +451,8 @@ class Session:
         )
 
     def _piece(self, token: int) -> str:
-        return self._tokenizer.token_bytes(token).decode("utf-8", "replace")
+        piece: bytes = self._tokenizer.token_bytes(token)
+        return piece.decode("utf-8", "replace")
 
 
 def _title(messages: Sequence[Mapping[str, Any]]) -> str:

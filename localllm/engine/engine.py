@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from localllm.engine.sampling import Sampler
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """A sampled token. With log probabilities asked for: its own, and (token id, value) of the
-    likeliest ones, best first, all natural logarithms of the model's raw distribution."""
-
-    token: int
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+from localllm.engine.sampling import Sampled, Sampler
 
 
 class Engine(Protocol):
@@ -29,6 +18,10 @@ class Engine(Protocol):
     name: str  # "native" or "llama.cpp"
     n_ctx: int
     kv_bytes: int  # reserved for n_ctx tokens
+
+    @property
+    def n_kept(self) -> int:
+        """Tokens that are computed and kept."""
 
     def begin(self, prompt: Sequence[int]) -> int:
         """Keeps the longest usable beginning of `prompt` that is already computed, at most all but

@@ -76,7 +76,7 @@ class Parts:
     def chat_template(self) -> ChatTemplate:
         """Made when it is first needed: a base model without one still continues texts."""
         return ChatTemplate.from_metadata(
-            self.text.metadata, self.text.tokenizer, override=self.options.template
+            self.text.metadata, self.text.tokenizer, self.options.template
         )
 
     @cached_property
@@ -95,12 +95,6 @@ def open_parts(
     """Loads a model file for one conversation at a time; see `Session.open`."""
     _check_threads(options.n_threads)
     say = notice or (lambda line: None)
-    from localllm.engine.choice import choose_engine
-
-    if choose_engine(path, options.engine, say) == "llama.cpp":
-        from localllm.engine.llama_cpp import open_llama_cpp
-
-        return open_llama_cpp(path, options, progress=progress, notice=say)
     return _open_native(path, options, progress, say)
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localllm.engine.engine import Sampled
 from localllm.engine.runner import Feed, Model, Runner, SequenceState
-from localllm.engine.sampling import Sampler
+from localllm.engine.sampling import Sampled, Sampler
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from localllm.text.chat_template import Prompt
+from localllm.text.prompt import Prompt
 from localllm.text.tokenizer import Tokenizer
 
 

@@ -21,14 +21,6 @@ from localllm.text.special_split import SpecialSplitter
 MARKS = tuple((chr(0x10F000 + 2 * i), chr(0x10F001 + 2 * i)) for i in range(512))
 """Pairs of an opening and a closing mark. A rendering uses one that its input does not hold."""
 
-ROLES = frozenset(
-    {
-        *("system", "user", "assistant", "tool", "developer", "function", "model", "ipython"),
-        *("observation", "environment", "tools", "context"),
-    }
-)
-"""Names that a template may put inside a control token, as in `'<|' + message.role + '|>'`."""
-
 _NEVER_PRINTED = frozenset({"raise_exception", "strftime_now", "range"})
 _PRINTED_ARGUMENTS = frozenset({"default", "d", "join", "format"})
 _SPACES = " \t\r\n"
