@@ -112,7 +112,7 @@ def test_an_answer_is_taken_back_behind_a_window(model: Model) -> None:
     answer(engine, prompt, 150, 1)
     assert answer(engine, prompt, 5, 2)[1] == 1
     # Less than all of the prompt, as when the template writes its end in another way.
-    assert answer(engine, prompt[:-10] + [3, 3], 5, 2)[1] <= 2
+    assert answer(engine, [*prompt[:-10], 3, 3], 5, 2)[1] <= 2
 
 
 def test_a_cancelled_prefill_keeps_what_was_computed(model: Model) -> None:

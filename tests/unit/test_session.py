@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,7 +168,16 @@ def test_an_answer_can_be_given_again(chatting: Session) -> None:
         next(chatting.replay(dataclasses.replace(record, fingerprint=other)))
 
 
-def test_a_cancelled_answer_is_given_again_up_to_there(chatting: Session) -> None:
+def test_a_cancelled_answer_is_given_again_up_to_there(
+    chatting: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = chatting._engine.decode
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.02)  # the answer must not end before it is cancelled
+        return decode(*args)
+
+    monkeypatch.setattr(chatting._engine, "decode", slowly)
     chunks = chatting.chat([{"role": "user", "content": "abc"}], LONG)
     text = next(chunks).text
     chatting.cancel()
