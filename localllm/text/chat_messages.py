@@ -60,7 +60,7 @@ def _check(message: Any, i: int, source: str) -> None:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ArgumentError(f"messages[{i}] has no role")
     role = message["role"]
-    if role not in ROLES and f"'{role}'" not in source and f'"{role}"' not in source:
+    if role not in ROLES and not knows_role(source, role):
         raise ArgumentError(
             f"messages[{i}] has the role {role!r:.60}; known are {', '.join(ROLES)}"
         )
@@ -73,6 +73,11 @@ def _check(message: Any, i: int, source: str) -> None:
     elif not isinstance(content, (str, list, dict)):
         kind = type(content).__name__
         raise ArgumentError(f"messages[{i}] has {kind} as its content, expected a text or parts")
+
+
+def knows_role(source: str, role: str) -> bool:
+    """Whether a template names a role."""
+    return f"'{role}'" in source or f'"{role}"' in source
 
 
 def text_of(content: Any) -> str:

@@ -7,17 +7,18 @@ only from the template's own text (`template_marks`), and encodes the rest as pl
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
 
-from localllm.errors import ArgumentError, UnsupportedError
+from localllm.errors import ArgumentError, ChatTemplateError, UnsupportedError
 from localllm.text.chat_messages import Message, plain, prepared
 from localllm.text.metadata import Metadata, read_text
 from localllm.text.prompt import Prompt, TrustedText
 from localllm.text.reasoning import ReasoningFormat, detect_reasoning, opens_reasoning
 from localllm.text.template_fallbacks import FALLBACKS, find_fallback
-from localllm.text.template_rendering import TemplateRenderer
+from localllm.text.template_rendering import TemplateRenderer, UnrepairableError
 from localllm.text.template_repairs import repaired
 from localllm.text.tokenizer import Tokenizer
 
@@ -108,17 +109,32 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             **plain(options, "options"),
         }
-
-        def render(changed: list[dict[str, Any]]) -> TrustedText:
-            return self._renderer.render({"messages": changed, **variables})
-
-        rendering, repairs = repaired(conversation, self.source, render)
+        rendering, repairs = self._rendered(conversation, variables)
         opens = (
             add_generation_prompt
             and self.reasoning is not None
             and opens_reasoning(self.reasoning, rendering.text)
         )
         return Prompt(rendering, self._tokenizer, repairs, opens)
+
+    def _rendered(
+        self, conversation: list[dict[str, Any]], variables: dict[str, Any]
+    ) -> tuple[TrustedText, tuple[str, ...]]:
+        def render(messages: list[dict[str, Any]]) -> TrustedText:
+            return self._renderer.render({"messages": messages, **variables})
+
+        try:
+            return repaired(conversation, self.source, render)
+        except UnrepairableError:
+            raise
+        except ChatTemplateError:
+            if variables["tools"] is not None:
+                raise
+            # Templates for the use of tools may count on a list of them.
+            variables["tools"] = []
+            with contextlib.suppress(ChatTemplateError):
+                return repaired(conversation, self.source, render)
+            raise
 
 
 def _with_system_text(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -66,9 +66,10 @@ def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         elif name == "format" and values:
             check_format(str(values[0]), (*values[1:], *kwargs.values()))
         if name in _COMPARING_FILTERS and values:
-            items = _list(values[0])
-            args = (*args[:skip], items, *values[1:])
-            weight([items, list(values[1:])])
+            if isinstance(values[0], Iterator):
+                values = (_list(values[0]), *values[1:])
+                args = (*args[:skip], *values)
+            weight(list(values))
         result = function(*args, **kwargs)
         return result if name in _UNCHARGED else budget.charge(result)
 

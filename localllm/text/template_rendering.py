@@ -103,6 +103,7 @@ class TemplateRenderer:
             environment = TemplateSandbox()
             marker = LiteralMarker(self._special_texts, MARKS[pair])
             environment.filters["mark literal"] = marker.mark_constant
+            environment.filters["without marks"] = marker.without_marks
             with budgets.budgeted(budgets.MAX_COMPILE_CPU_S):
                 tree = environment.parse(checked_text(self.source, "the chat template"))
                 marker.mark_tree(tree)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localllm.errors import ChatTemplateError
-from localllm.text.chat_messages import called_functions, text_of
+from localllm.text.chat_messages import called_functions, knows_role, text_of
 from localllm.text.prompt import TrustedText
 from localllm.text.template_rendering import UnrepairableError
 
@@ -81,6 +81,12 @@ def _empty_contents(messages: Messages) -> Messages | None:
     return [m if "content" in m else {**m, "content": ""} for m in messages]
 
 
+def _developer_as_system(messages: Messages) -> Messages | None:
+    if not any(m["role"] == "developer" for m in messages):
+        return None
+    return [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
+
+
 def _system_to_front(messages: Messages) -> Messages | None:
     systems = [m for m in messages if m["role"] == "system"]
     rest = [m for m in messages if m["role"] != "system"]
@@ -136,9 +142,11 @@ def _user_last(messages: Messages) -> Messages | None:
     return [*messages, {"role": "user", "content": ""}]
 
 
+DEVELOPER_NOTE = "developer messages are given as system messages"
 REPAIRS = (
     Repair(_arguments_as_text),
     Repair(_empty_contents),
+    Repair(_developer_as_system, DEVELOPER_NOTE),
     Repair(_system_to_front, "all system messages stand as one at the beginning"),
     Repair(_system_into_user, "the system message stands at the start of the first user message"),
     Repair(_same_role_joined, "messages of one role in a row are joined with an empty line"),
@@ -147,7 +155,6 @@ REPAIRS = (
     Repair(_contents_as_parts),
 )
 _EXCLUSIVE = {_system_to_front, _system_into_user}
-DEVELOPER_NOTE = "developer messages are given as system messages"
 
 
 def repaired(
@@ -160,9 +167,11 @@ def repaired(
     prompt are named in a note.
     """
     notes: tuple[str, ...] = ()
-    if "developer" not in source and any(m["role"] == "developer" for m in messages):
-        messages = [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
-        notes = (DEVELOPER_NOTE,)
+    if not knows_role(source, "developer"):
+        # It would be written as it is, and the model has never seen it.
+        changed_roles = _developer_as_system(messages)
+        if changed_roles is not None:
+            messages, notes = changed_roles, (DEVELOPER_NOTE,)
     refusal: ChatTemplateError | None = None
     partial: tuple[TrustedText, str] | None = None
     deadline: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import threading
 import time
@@ -185,10 +186,8 @@ def test_deep_templates_fail_cleanly(name: str) -> None:
 @pytest.mark.parametrize("source", ESCAPES)
 def test_there_is_no_way_out(source: str) -> None:
     """What is unsafe is refused, or not there and prints as nothing."""
-    try:
+    with contextlib.suppress(ChatTemplateError):
         assert render(source) == ""
-    except ChatTemplateError:
-        pass
 
 
 def test_a_template_of_ten_megabytes_is_not_even_read() -> None:
