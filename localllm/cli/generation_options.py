@@ -23,7 +23,13 @@ COMMON = (
     "min_p",
     "repeat_penalty",
 )
-THINK = {"on": True, "off": False, "low": "low", "medium": "medium", "high": "high"}
+THINK: dict[str, bool | str] = {
+    "on": True,
+    "off": False,
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+}
 
 _METAVARS: dict[Any, str] = {
     int: "N",

@@ -206,7 +206,7 @@ class Session:
         for chunk in pieces:
             if self._cancelled.is_set() or n == params.max_tokens or chunk.finish_reason:
                 break
-            logprobs = ()
+            logprobs: tuple[TokenLogprobs, ...] = ()
             if params.logprobs is not None:
                 top = ((chunk.text, -0.5), ("\x1b", -1.5))[: params.logprobs]
                 logprobs = (TokenLogprobs(chunk.text, -0.5, top),)
@@ -261,7 +261,7 @@ class Session:
             yield Chunk("as far as it goes")
             yield Chunk("", finish_reason="length")
         else:
-            settings = {"temperature": params.temperature, "seed": params.seed}
+            settings: dict[str, Any] = {"temperature": params.temperature, "seed": params.seed}
             settings |= {"max_tokens": params.max_tokens, "kv_type": self.kv_type}
             settings |= {"params": params.changed(), "opened": self.given}
             yield Chunk(json.dumps({**given, **settings}))
