@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from localllm.cli import output
+from localllm.cli import output, report
 
 if TYPE_CHECKING:
     from localllm.session import Chunk, Session, TokenLogprobs
@@ -118,7 +118,8 @@ class AnswerView:
         if self._thinking == SHOW and not self._thoughts[-1].endswith("\n"):
             output.say("")
         if self._thinking != HIDE:
-            line = f"thought for {seconds:.1f} s, {self._n_thoughts:,} tokens{self._fold_hint}"
+            tokens = report.count(self._n_thoughts, "token")
+            line = f"thought for {seconds:.1f} s, {tokens}{self._fold_hint}"
             output.say(output.dim(line))
             if self._plain:
                 output.say("answer:")

@@ -107,16 +107,16 @@ def parameter_options(function: F) -> F:
     for name in reversed(names):
         row = PARAMETERS[name]
         section = "Sampling" if name in COMMON else "More sampling"
-        flag = row.kind is bool
+        kind: dict[str, Any] = {"type": ParameterValue(row), "multiple": row.kind in _REPEATED}
+        if row.kind is bool:
+            kind = {"is_flag": True}
         function = click.option(
             "--" + name.replace("_", "-"),
             name,
             cls=SectionOption,
             section=section,
-            is_flag=flag,
-            type=None if flag else ParameterValue(row),
-            multiple=row.kind in _REPEATED,
             help=_help(row),
+            **kind,
         )(function)
     return function
 

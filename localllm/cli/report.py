@@ -66,7 +66,7 @@ def speed(n_tokens: int, seconds: float) -> float | None:
 
 def footer(stats: Stats) -> str:
     """The line after an answer: what was computed, and how fast."""
-    tokens = f"{stats.prompt_tokens:,} prompt token{'' if stats.prompt_tokens == 1 else 's'}"
+    tokens = count(stats.prompt_tokens, "prompt token")
     if stats.cached_tokens:
         tokens = f"{stats.cached_tokens:,} of {tokens} from cache"
     parts = [tokens]
@@ -77,6 +77,11 @@ def footer(stats: Stats) -> str:
             f"{decode_speed:.0f} tok/s" if decode_speed >= 10 else f"{decode_speed:.1f} tok/s"
         )
     return ", ".join(parts)
+
+
+def count(n: int, thing: str) -> str:
+    """`1 token`, `1,840 tokens`."""
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def verbose_text(report: dict[str, Any]) -> str:

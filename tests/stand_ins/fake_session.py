@@ -185,7 +185,7 @@ class Session:
                 "shorten the prompt or raise the context with --ctx",
             )
         self.answer, self.notes = None, ()
-        kept = len(os.path.commonprefix([self._kept, prompt]))
+        kept = _common(self._kept, prompt)
         self.stats = Stats(prompt_tokens=len(prompt), cached_tokens=min(kept, len(prompt) - 1))
         self._kept = prompt
         chunks: list[Chunk] = []
@@ -202,8 +202,7 @@ class Session:
             self._cancelled.clear()
 
     def _limited(self, pieces: Iterator[Chunk], params: GenerateParams) -> Iterator[Chunk]:
-        n = 0
-        for chunk in pieces:
+        for n, chunk in enumerate(pieces):
             if self._cancelled.is_set() or n == params.max_tokens or chunk.finish_reason:
                 break
             logprobs: tuple[TokenLogprobs, ...] = ()
@@ -211,7 +210,6 @@ class Session:
                 top = ((chunk.text, -0.5), ("\x1b", -1.5))[: params.logprobs]
                 logprobs = (TokenLogprobs(chunk.text, -0.5, top),)
             yield dataclasses.replace(chunk, token_ids=(n,), logprobs=logprobs)
-            n += 1
         else:
             chunk = Chunk("", finish_reason="stop")
         if self._cancelled.is_set():
@@ -295,6 +293,12 @@ class Session:
             opened=False,
             raw=raw,
         )
+
+
+def _common(a: str, b: str) -> int:
+    """Length of the longest common beginning."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((n for n, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def _decoded(text: str) -> str:

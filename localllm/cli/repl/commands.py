@@ -54,7 +54,9 @@ def _help(repl: Repl, argument: str) -> None:
 
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:
-    width = max(len(left) for left, _ in rows if len(left) < 34)
+    width = max(len(left) for left, _ in rows)
+    if width + max(len(right) for _, right in rows) + 4 > output.columns():
+        return [line for left, right in rows for line in (f"  {left}", f"    {right}")]
     return [f"  {left:{width}}  {right}" for left, right in rows]
 
 

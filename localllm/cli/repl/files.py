@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.repl import saved
+from localllm.cli.report import count
 from localllm.errors import ArgumentError, FileError, LocalLLMError
 from localllm.store import catalog
 from localllm.store.index import Store
@@ -36,7 +37,9 @@ def save(repl: Repl, argument: str) -> None:
         ),
     )
     repl.written.add(path)
-    output.say(output.dim(output.escape_line(f"saved {len(chat.messages)} messages as {path}")))
+    output.say(
+        output.dim(output.escape_line(f"saved {count(len(chat.messages), 'message')} as {path}"))
+    )
 
 
 def load(repl: Repl, argument: str) -> None:
@@ -53,7 +56,7 @@ def load(repl: Repl, argument: str) -> None:
         chat.settings.system, chat.settings.think = found.system, found.think
         chat.settings.sampling = dict(found.params)
         repl.written.add(path)
-        line = f"{len(found.messages)} messages of {path.stem}"
+        line = f"{count(len(found.messages), 'message')} of {path.stem}"
         if found.model != chat.found.label:
             line += f", held with {found.model}: /load {found.model} goes on with that"
         output.say(output.dim(output.escape_line(line)))

@@ -118,8 +118,9 @@ def stats(repl: Repl, argument: str) -> None:
     rows = {
         "last answer": report.footer(session.stats),
         "answers": f"{totals.answers} in {totals.seconds:.1f} s",
-        "prompts": f"{totals.prompt_tokens:,} tokens, {totals.cached_tokens:,} of them from cache",
-        "generated": f"{totals.generated_tokens:,} tokens"
+        "prompts": report.count(totals.prompt_tokens, "token")
+        + f", {totals.cached_tokens:,} of them from cache",
+        "generated": report.count(totals.generated_tokens, "token")
         + (f", {totals.reasoning_tokens:,} of them reasoning" if totals.reasoning_tokens else ""),
         "context": f"{session.context_used:,} of {session.info.n_ctx:,} tokens in use",
     }
