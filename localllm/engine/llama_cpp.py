@@ -13,7 +13,6 @@ from typing import Any
 
 from localllm import paths
 from localllm.engine import llama_library, machine
-from localllm.engine.engine import Sampled
 from localllm.engine.llama_context import (
     MAX_BATCH_TOKENS,
     MIN_BATCH_TOKENS,
@@ -25,7 +24,7 @@ from localllm.engine.llama_context import (
 from localllm.engine.llama_model import LlamaModel, first_part
 from localllm.engine.llama_trial import tried
 from localllm.engine.llama_vocabulary import LlamaVocabulary
-from localllm.engine.sampling import Sampler
+from localllm.engine.sampling import Sampled, Sampler
 from localllm.errors import (
     ArgumentError,
     CancelledError,
