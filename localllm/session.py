@@ -7,6 +7,7 @@ The tokens of a conversation stay in the engine: the next turn computes only wha
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import queue
@@ -234,6 +235,33 @@ class Session:
                 raw=answer.raw,
             )
         )
+
+    def time_prefill(self, n_tokens: int) -> float:
+        """Seconds from an empty context to the first token after a prompt of n made-up tokens.
+        Raises `CancelledError` after `cancel`. What was kept is forgotten."""
+        from localllm.engine import timing
+
+        with self._timing():
+            return timing.time_prefill(self._engine, self._tokenizer.n_vocab, n_tokens)
+
+    def time_decode(self, depth: int, n_tokens: int) -> Iterator[float]:
+        """Fills an empty context with `depth` made-up tokens, at least one, then yields the seconds
+        of n_tokens further greedy steps, again and again until the context is full. Raises
+        `CancelledError` after `cancel`. What was kept is forgotten."""
+        from localllm.engine import timing
+
+        with self._timing():
+            yield from timing.time_decode(self._engine, self._tokenizer.n_vocab, depth, n_tokens)
+
+    @contextlib.contextmanager
+    def _timing(self) -> Iterator[None]:
+        self.forget()
+        try:
+            yield
+        finally:
+            self._engine.reset_cancel()
+            self._cancelled.clear()
+            self._engine.forget()
 
     def forget(self) -> None:
         """Drops the kept tokens: the next prompt is computed from its beginning."""
