@@ -219,7 +219,7 @@ def test_real_models(name: str, origin: str, real_model: Callable[[str], Path]) 
     bos = [tokenizer.bos_id] if tokenizer.add_bos and whole[0] != tokenizer.bos_id else []
     assert ids == bos + whole
     expected = {
-        "smollm2:135m": "<|im_start|>system\nYou are terse, and honest.<|im_end|>\n<|im_start|>user\n",
+        "smollm2:135m": "<|im_start|>system\nYou are terse, and honest.<|im_end|>\n<|im_start|>u",
         "gemma3:270m": "<bos><start_of_turn>user\nYou are terse, and honest.\n\nIs 1 < 2, and who",
     }
     assert text.startswith(expected[name])
