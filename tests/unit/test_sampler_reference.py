@@ -3,6 +3,7 @@ same token picked, on random distributions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -196,5 +197,6 @@ def test_mirostat() -> None:
             token = sampler.pick(logits, position)
             assert token == reference.pick(left, NOISE[position][:n])
             sampler.accept([token])
-            surprise = -np.log2(left.p[left.ids.tolist().index(token)])
+            every = reference.candidates(params, logits, mu=math.inf)
+            surprise = -np.log2(every.p[every.ids.tolist().index(token)])
             mu -= float(np.float32(eta)) * (surprise - float(np.float32(tau)))

@@ -95,7 +95,7 @@ int32_t llm_sampler_run(llm_sampler *s, llm_candidates *c, const float *logits, 
         llm_pick_list(c->id, c->logit, c->n, t, s->p.seed, position, &pick);
     }
     s->picked = pick.token;
-    if (mirostat && pick.token >= 0) s->surprise = llm_mirostat_surprise(c, pick.token);
+    if (mirostat && pick.token >= 0) s->surprise = llm_mirostat_surprise(s, c, pick.token);
     llm_float_env_set(mode);
     return pick.token;
 }

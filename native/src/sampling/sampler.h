@@ -29,6 +29,7 @@ struct llm_sampler {
     double mu; /* mirostat: the largest surprise allowed, in bits */
     int32_t picked; /* the token of the last pick, until a token is accepted; -1: none */
     double surprise; /* its surprise in bits, only with mirostat */
+    double weight_sum; /* of all candidates of the current pick, only with mirostat */
 };
 
 /* chain.c */
@@ -56,8 +57,8 @@ void llm_apply_xtc(llm_sampler *s, llm_candidates *c, int32_t position);
 void llm_apply_temperature(llm_sampler *s, llm_candidates *c, int32_t position);
 /* mirostat.c */
 void llm_apply_mirostat(llm_sampler *s, llm_candidates *c);
-/* Bits of surprise of a token among the candidates that llm_apply_mirostat left. */
-double llm_mirostat_surprise(llm_candidates *c, int32_t token);
+/* Bits of surprise of one of the tokens that llm_apply_mirostat left. */
+double llm_mirostat_surprise(const llm_sampler *s, const llm_candidates *c, int32_t token);
 
 /* logprobs.c: natural logarithms of the probabilities of logits [n_vocab] without any sampler: of
  * `token`, then of the n_top likeliest. ids and values [1 + n_top]; places that no token fills get
