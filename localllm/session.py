@@ -235,6 +235,20 @@ class Session:
             )
         )
 
+    def time_prefill(self, n_tokens: int) -> float:
+        """See `engine.timing`. Raises `CancelledError`, also when it was cancelled before."""
+        from localllm.engine import timing
+
+        self._end_answer()
+        return timing.time_prefill(self._engine, self._tokenizer, n_tokens)
+
+    def time_decode(self, depth: int, n_tokens: int) -> Iterator[float]:
+        """See `engine.timing`. Raises `CancelledError`, also when it was cancelled before."""
+        from localllm.engine import timing
+
+        self._end_answer()
+        return timing.time_decode(self._engine, self._tokenizer, depth, n_tokens)
+
     def forget(self) -> None:
         """Drops the kept tokens: the next prompt is computed from its beginning."""
         from localllm.engine.transcript import Transcript

@@ -13,8 +13,18 @@ from localllm.engine import timing
 from localllm.errors import CancelledError
 
 
+@pytest.fixture(autouse=True)
+def plain_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sampled is the engine's matter; here only that it is greedy."""
+    monkeypatch.setattr(timing, "sampler_of", lambda params, tokenizer: params.temperature)
+
+
+def vocabulary(n_vocab: int = 50) -> Any:
+    return SimpleNamespace(n_vocab=n_vocab)
+
+
 class Engine:
-    """Keeps what was computed; a step gives at most 5 tokens and takes 10 ms."""
+    """Keeps what was computed, as engines do; a step gives at most 5 tokens and takes 10 ms."""
 
     n_ctx = 100
 
@@ -23,12 +33,16 @@ class Engine:
         self.log: list[Any] = []
 
     def begin(self, prompt: Sequence[int]) -> int:
-        assert self.kept == []
-        return 0
+        n = 0
+        while n < len(prompt) - 1 and n < len(self.kept) and self.kept[n] == prompt[n]:
+            n += 1
+        del self.kept[n:]
+        return n
 
     def prefill(self, tokens: Any, sampler: Any, n_logprobs: Any, progress: Any) -> Any:
         progress(len(tokens))
         self.kept += tokens
+        self.computed = list(tokens)
         self.log.append(("prefill", len(tokens), sampler))
         time.sleep(0.01)
         return SimpleNamespace(token=7)
@@ -41,33 +55,32 @@ class Engine:
         time.sleep(0.01)
         return [SimpleNamespace(token=0)] * (n - 1) + [SimpleNamespace(token=token + 1)]
 
-    def forget(self) -> None:
-        self.kept = []
-
 
 def test_prefill() -> None:
     engine = Engine()
-    engine.kept = [1, 2, 3]
-    assert timing.time_prefill(engine, "greedy", 50, 64) >= 0.01
-    assert engine.log == [("prefill", 64, "greedy")] and engine.kept == []
+    engine.kept = [1, 8, 15]  # as after a run before
+    for _ in range(2):
+        engine.log.clear()
+        assert timing.time_prefill(engine, vocabulary(), 64) >= 0.01
+        assert engine.log == [("prefill", 64, 0)] and engine.kept == []
 
 
 def test_tokens_are_of_the_vocabulary() -> None:
     for n_vocab in (2, 50, 100_000):
         engine = Engine()
-        engine.forget = lambda: None  # type: ignore[method-assign]
-        timing.time_prefill(engine, None, n_vocab, 3000)
-        assert all(1 <= token < n_vocab for token in engine.kept)
-        assert len(set(engine.kept)) == {2: 1, 50: 7, 100_000: 1000}[n_vocab]
+        timing.time_prefill(engine, vocabulary(n_vocab), 3000)
+        assert len(engine.computed) == 3000
+        assert all(1 <= token < n_vocab for token in engine.computed)
+        assert len(set(engine.computed)) == {2: 1, 50: 7, 100_000: 1000}[n_vocab]
 
 
 @pytest.mark.parametrize(("depth", "filled"), [(0, 1), (40, 40)])
 def test_decode(depth: int, filled: int) -> None:
     engine = Engine()
-    steps = timing.time_decode(engine, "greedy", 50, depth, 12)
+    steps = timing.time_decode(engine, vocabulary(), depth, 12)
     first = next(steps)
     # Filling is not counted; 12 tokens come in steps of 5, 5 and 2, which are.
-    assert engine.log[0] == ("prefill", filled, "greedy")
+    assert engine.log[0] == ("prefill", filled, 0)
     assert [n for _, n, _ in engine.log[1:]] == [5, 5, 2]
     assert first >= 0.03
     assert len(engine.kept) == filled + 12
@@ -78,7 +91,7 @@ def test_decode(depth: int, filled: int) -> None:
 
 def test_ending_early_forgets() -> None:
     engine = Engine()
-    steps = timing.time_decode(engine, None, 50, 10, 5)
+    steps = timing.time_decode(engine, vocabulary(), 10, 5)
     next(steps)
     assert engine.kept
     steps.close()  # type: ignore[attr-defined]
@@ -92,5 +105,5 @@ def test_cancel_passes_through() -> None:
 
     engine = Cancelled()
     with pytest.raises(CancelledError):
-        next(timing.time_decode(engine, None, 50, 10, 5))
+        next(timing.time_decode(engine, vocabulary(), 10, 5))
     assert engine.kept == []
