@@ -7,6 +7,7 @@ The tokens of a conversation stay in the engine: the next turn computes only wha
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import queue
@@ -18,45 +19,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from localllm.engine.exchange import Chunk, Question, Stats, TokenLogprobs
 from localllm.errors import ArgumentError, CancelledError, UnsupportedError
 from localllm.params import GenerateParams, recommended
 from localllm.store.answers import Answer, Fingerprint
 
 if TYPE_CHECKING:
+    from localllm.engine.generate import Generation
     from localllm.engine.machine import MachineFacts, Roofs
     from localllm.engine.open import Parts
-    from localllm.engine.sampling import Sampled
     from localllm.text.reasoning import ReasoningFormat
 
 __all__ = ["Chunk", "GenerateParams", "Session", "SessionInfo", "Stats", "TokenLogprobs"]
 
 ENGINES = ("auto", "native", "llama.cpp")
-#: A native run of decode steps may keep the caller waiting this long.
-RUN_SECONDS = 0.03
-MAX_RUN_STEPS = 16
-
-
-@dataclass(frozen=True)
-class TokenLogprobs:
-    """Natural logarithms of the model's raw probabilities: of a token of the answer, and of the
-    likeliest ones in its place, best first, as (text, value)."""
-
-    text: str
-    value: float
-    top: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of the answer, of its reasoning, or of both. finish_reason is set on the last one:
-    "stop" (the model ended, or a stop string came), "length" (max_tokens or the context),
-    "cancelled"."""
-
-    text: str
-    token_ids: tuple[int, ...] = ()
-    finish_reason: str | None = None
-    reasoning: str = ""
-    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token id where params.logprobs asks
 
 
 @dataclass(frozen=True)
@@ -72,36 +48,6 @@ class SessionInfo:
     description: str
     can_think: bool  # the model's answers may hold reasoning
     recommended: Mapping[str, Any]  # parameters that the file's maker recommends, by name
-
-
-@dataclass
-class Stats:
-    """Counts, and seconds, of the last answer (load_s: of the session).
-
-    prompt_tokens counts the whole prompt, cached_tokens those of it that were kept from before.
-    """
-
-    load_s: float = 0.0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    prompt_s: float = 0.0
-    first_token_s: float = 0.0
-    generated_tokens: int = 0
-    reasoning_tokens: int = 0
-    decode_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Question:
-    """What is to be answered, as tokens."""
-
-    prompt: list[int]
-    params: GenerateParams
-    title: str
-    reasoning: ReasoningFormat | None = None
-    opened: bool = False  # the prompt ends inside a reasoning block
-    raw: bool = False
-    in_transcript: bool = False
 
 
 class Session:
@@ -128,7 +74,6 @@ class Session:
         )
         self.stats = Stats(load_s=load_s)
         self.notes: tuple[str, ...] = ()
-        self.progress_tokens = (0, 0)
         self.answer: Answer | None = None
         self._label, self._digest = label or str(parts.path), digest
         self._transcript = Transcript()
@@ -170,6 +115,11 @@ class Session:
         return cls(parts, time.perf_counter() - started, label, digest)
 
     @property
+    def progress_tokens(self) -> tuple[int, int]:
+        """How many tokens of the running prompt are computed, and how many are to be."""
+        return self.stats.computed_tokens, self.stats.prompt_tokens - self.stats.cached_tokens
+
+    @property
     def context_used(self) -> int:
         """Tokens that the engine keeps."""
         return self._engine.n_kept
@@ -191,7 +141,7 @@ class Session:
         prompt = template.prompt(messages, **options)
         self.notes += prompt.repairs
         yield from self._answer(
-            _Question(
+            Question(
                 self._transcript.ids_of(prompt),
                 params,
                 title=_title(messages),
@@ -206,7 +156,7 @@ class Session:
         self._end_answer()
         self.notes = ()
         ids = self._tokenizer.encode(prompt, add_special=True)
-        yield from self._answer(_Question(ids, params, title=_clip(prompt), raw=True))
+        yield from self._answer(Question(ids, params, title=_clip(prompt), raw=True))
 
     def replay(self, answer: Answer) -> Iterator[Chunk]:
         """Gives a recorded answer again: the same prompt and parameters. Raises `ArgumentError`
@@ -225,7 +175,7 @@ class Session:
         if answer.finish_reason == "cancelled":
             params = dataclasses.replace(params, max_tokens=len(answer.token_ids))
         yield from self._answer(
-            _Question(
+            Question(
                 list(asked.prompt_ids),
                 params,
                 title=answer.title,
@@ -236,18 +186,32 @@ class Session:
         )
 
     def time_prefill(self, n_tokens: int) -> float:
-        """See `engine.timing`. Raises `CancelledError`, also when it was cancelled before."""
+        """Seconds from an empty context to the first token after a prompt of n made-up tokens.
+        Raises `CancelledError` after `cancel`. What was kept is forgotten."""
         from localllm.engine import timing
 
-        self._end_answer()
-        return timing.time_prefill(self._engine, self._tokenizer, n_tokens)
+        with self._timing():
+            return timing.time_prefill(self._engine, self._tokenizer.n_vocab, n_tokens)
 
     def time_decode(self, depth: int, n_tokens: int) -> Iterator[float]:
-        """See `engine.timing`. Raises `CancelledError`, also when it was cancelled before."""
+        """Fills an empty context with `depth` made-up tokens, at least one, then yields the seconds
+        of n_tokens further greedy steps, again and again until the context is full. Raises
+        `CancelledError` after `cancel`. What was kept is forgotten."""
         from localllm.engine import timing
 
+        with self._timing():
+            yield from timing.time_decode(self._engine, self._tokenizer.n_vocab, depth, n_tokens)
+
+    @contextlib.contextmanager
+    def _timing(self) -> Iterator[None]:
+        """A cancel is taken back only once it has been seen: see `_end_answer`."""
         self._end_answer()
-        return timing.time_decode(self._engine, self._tokenizer, depth, n_tokens)
+        try:
+            yield
+        except CancelledError:
+            self._cancelled.clear()
+            self._engine.reset_cancel()
+            raise
 
     def forget(self) -> None:
         """Drops the kept tokens: the next prompt is computed from its beginning."""
@@ -308,7 +272,7 @@ class Session:
             prompt_ids=tuple(prompt_ids),
         )
 
-    def _answer(self, question: _Question) -> Iterator[Chunk]:
+    def _answer(self, question: Question) -> Iterator[Chunk]:
         prompt, params = question.prompt, question.params
         if not prompt:
             raise ArgumentError("the prompt is empty", hint="give at least one character")
@@ -319,7 +283,6 @@ class Session:
             )
         self.answer = None
         self.stats = Stats(load_s=self.stats.load_s, prompt_tokens=len(prompt))
-        self.progress_tokens = (0, 0)
         if params.max_tokens == 0:
             yield Chunk("", finish_reason="length")
             return
@@ -350,11 +313,11 @@ class Session:
             self._cancelled.clear()
             self._engine.reset_cancel()
 
-    def _work(self, question: _Question, emit: Callable[[Chunk | BaseException], None]) -> None:
+    def _work(self, question: Question, emit: Callable[[Chunk | BaseException], None]) -> None:
         given: list[Chunk] = []
         last: Chunk | BaseException
         try:
-            for chunk in self._generate(question):
+            for chunk in self._generation(question).chunks(self._cancelled):
                 given.append(chunk)
                 if chunk.finish_reason is None:
                     emit(chunk)
@@ -371,7 +334,12 @@ class Session:
             last = e
         emit(last)
 
-    def _keep(self, question: _Question, given: list[Chunk]) -> None:
+    def _generation(self, question: Question) -> Generation:
+        from localllm.engine.generate import Generation
+
+        return Generation(self._engine, self._tokenizer, question, self.stats)
+
+    def _keep(self, question: Question, given: list[Chunk]) -> None:
         """Makes the record of an answer, and what the next turn can build on."""
         token_ids = tuple(token for chunk in given for token in chunk.token_ids)
         if question.in_transcript:
@@ -388,85 +356,6 @@ class Session:
             opened=question.opened,
             raw=question.raw,
         )
-
-    def _generate(self, question: _Question) -> Iterator[Chunk]:
-        from localllm.engine.sampling import sampler_of
-        from localllm.text.answer_stream import AnswerStream
-
-        prompt, params, stats = question.prompt, question.params, self.stats
-        stop_ids = sorted(self._tokenizer.stop_ids)
-        sampler = sampler_of(params, self._tokenizer)
-        stream = AnswerStream(
-            self._tokenizer,
-            reasoning=question.reasoning,
-            opened=question.opened,
-            stop=params.stop,
-        )
-        started = time.perf_counter()
-        stats.cached_tokens = self._engine.begin(prompt)
-        new = prompt[stats.cached_tokens :]
-        self.progress_tokens = (0, len(new))
-
-        def progress(n_done: int) -> None:
-            self.progress_tokens = (n_done, len(new))
-
-        sampler.accept(prompt)
-        sampled = [self._engine.prefill(new, sampler, params.logprobs, progress)]
-        stats.prompt_s = stats.first_token_s = time.perf_counter() - started
-        room = self.info.n_ctx - len(prompt)
-        limit = room if params.max_tokens is None else min(room, params.max_tokens)
-        step_s = RUN_SECONDS
-        while True:
-            text, reasoning, reason = "", "", None
-            for n, each in enumerate(sampled):
-                stats.generated_tokens += 1
-                if each.token in self._tokenizer.stop_ids:
-                    reason = "stop"
-                else:
-                    delta = stream.feed(each.token)
-                    text += delta.text
-                    reasoning += delta.reasoning
-                    stats.reasoning_tokens += bool(delta.reasoning)
-                    reason = "stop" if delta.stopped else None
-                if reason is not None:
-                    del sampled[n + 1 :]
-                    break
-            if reason is None and stats.generated_tokens >= limit:
-                reason = "length"
-            if reason is None and self._cancelled.is_set():
-                reason = "cancelled"
-            if reason is not None:
-                delta = stream.finish()
-                text, reasoning = text + delta.text, reasoning + delta.reasoning
-                reason = "stop" if delta.stopped else reason
-            stats.decode_s = time.perf_counter() - started - stats.prompt_s
-            tokens = tuple(each.token for each in sampled)
-            yield Chunk(text, tokens, reason, reasoning, self._logprobs(params, sampled))
-            if reason is not None:
-                return
-            k = max(1, min(int(RUN_SECONDS / step_s), MAX_RUN_STEPS))
-            k = min(k, limit - stats.generated_tokens)
-            began = time.perf_counter()
-            sampled = self._engine.decode(sampled[-1].token, k, sampler, stop_ids, params.logprobs)
-            step_s = (time.perf_counter() - began) / len(sampled)
-
-    def _logprobs(
-        self, params: GenerateParams, sampled: Sequence[Sampled]
-    ) -> tuple[TokenLogprobs, ...]:
-        if params.logprobs is None:
-            return ()
-        return tuple(
-            TokenLogprobs(
-                self._piece(each.token),
-                each.logprob if each.logprob is not None else 0.0,
-                tuple((self._piece(token), value) for token, value in each.top),
-            )
-            for each in sampled
-        )
-
-    def _piece(self, token: int) -> str:
-        piece: bytes = self._tokenizer.token_bytes(token)
-        return piece.decode("utf-8", "replace")
 
 
 def _title(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -1,61 +1,62 @@
-"""Timed runs of an engine on made-up tokens, for `localllm bench`."""
+"""How long an engine takes for made-up tokens: what `localllm bench` measures."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 
 from localllm.engine.engine import Engine
-from localllm.engine.sampling import Sampler, sampler_of
+from localllm.engine.sampling import Sampler
 from localllm.params import GenerateParams
-from localllm.text.tokenizer import Tokenizer
 
-#: Token numbers come from the beginning of the vocabulary, which every model has.
-_MOST_IDS = 1000
-_GREEDY = GenerateParams(temperature=0)
+STEPS_AT_ONCE = 16  # as in an answer
 
 
-def time_prefill(engine: Engine, tokenizer: Tokenizer, n_tokens: int) -> float:
-    """Seconds from an empty context to the token after a prompt of n_tokens. Raises
-    `CancelledError`."""
-    sampler = sampler_of(_GREEDY, tokenizer)
+def time_prefill(engine: Engine, n_vocab: int, n_tokens: int) -> float:
+    """Seconds from an empty context to the first token after a prompt of n_tokens.
+    Raises `CancelledError`."""
+    sampler = _greedy(n_vocab)
+    tokens = _made_up(n_vocab, n_tokens)
     _empty(engine)
-    began = time.perf_counter()
-    _fill(engine, sampler, tokenizer.n_vocab, n_tokens)
-    seconds = time.perf_counter() - began
-    _empty(engine)
-    return seconds
+    started = time.perf_counter()
+    engine.begin(tokens)
+    engine.prefill(tokens, sampler, None, _quiet)
+    return time.perf_counter() - started
 
 
-def time_decode(engine: Engine, tokenizer: Tokenizer, depth: int, n_tokens: int) -> Iterator[float]:
-    """Fills an empty context with max(depth, 1) tokens, then yields the seconds of n_tokens more
-    steps, until the context is full. No token ends it. Raises `CancelledError`."""
-    sampler = sampler_of(_GREEDY, tokenizer)
+def time_decode(engine: Engine, n_vocab: int, depth: int, n_tokens: int) -> Iterator[float]:
+    """Seconds of n_tokens greedy steps behind `depth` tokens (at least one), again and again until
+    the context is full. Raises `CancelledError`."""
+    sampler = _greedy(n_vocab)
+    tokens = _made_up(n_vocab, max(1, depth))
     _empty(engine)
-    used = max(depth, 1)
-    token = _fill(engine, sampler, tokenizer.n_vocab, used)
-    try:
-        while used + n_tokens <= engine.n_ctx:
-            left, began = n_tokens, time.perf_counter()
-            while left:
-                sampled = engine.decode(token, left, sampler, (), None)
-                token = sampled[-1].token
-                left -= len(sampled)
-            seconds = time.perf_counter() - began
-            used += n_tokens
-            yield seconds
-    finally:
-        _empty(engine)
+    engine.begin(tokens)
+    last = engine.prefill(tokens, sampler, None, _quiet).token
+    while engine.n_kept + n_tokens <= engine.n_ctx:
+        n_left = n_tokens
+        started = time.perf_counter()
+        while n_left:
+            steps = engine.decode(last, min(n_left, STEPS_AT_ONCE), sampler, (), None)
+            n_left -= len(steps)
+            last = steps[-1].token
+        yield time.perf_counter() - started
 
 
 def _empty(engine: Engine) -> None:
-    """Drops what is kept without giving its memory back, as `forget` would: a timed run would have
-    to ask for it anew. A prompt of one token keeps nothing."""
-    engine.begin([1])
+    """Drops what is kept, but not its memory as `forget` does: a run would ask for that anew while
+    it is timed. Of a prompt of one token nothing can be kept."""
+    engine.begin([0])
 
 
-def _fill(engine: Engine, sampler: Sampler, n_vocab: int, n_tokens: int) -> int:
-    """Computes a prompt; returns the token that was sampled after it."""
-    prompt = [1 + 7 * i % min(_MOST_IDS, n_vocab - 1) for i in range(n_tokens)]
-    kept = engine.begin(prompt)
-    return engine.prefill(prompt[kept:], sampler, None, lambda done: None).token
+def _greedy(n_vocab: int) -> Sampler:
+    return Sampler(GenerateParams(temperature=0), n_vocab)
+
+
+def _made_up(n_vocab: int, n_tokens: int) -> list[int]:
+    """Tokens that no layer of any model has seen in this order: the same ones each time."""
+    return random.Random(0).choices(range(n_vocab), k=n_tokens)
+
+
+def _quiet(n_done: int) -> None:
+    """Nobody watches."""

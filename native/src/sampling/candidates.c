@@ -57,17 +57,17 @@ float llm_finite_logit(double x) {
 
 /* Largest of n logits, minus infinity when all are NaN. */
 static float max_of(const float *logits, int32_t n) {
-    enum { N_LANES = 16 };
-    float lane[N_LANES], most = -INFINITY;
-    for (int32_t j = 0; j < N_LANES; j++) lane[j] = -INFINITY;
+    enum { N_MAXIMA = 16 };
+    float lane[N_MAXIMA], most = -INFINITY;
+    for (int32_t j = 0; j < N_MAXIMA; j++) lane[j] = -INFINITY;
     int32_t i = 0;
-    for (; i + N_LANES <= n; i += N_LANES) {
-        for (int32_t j = 0; j < N_LANES; j++) {
+    for (; i + N_MAXIMA <= n; i += N_MAXIMA) {
+        for (int32_t j = 0; j < N_MAXIMA; j++) {
             lane[j] = logits[i + j] > lane[j] ? logits[i + j] : lane[j];
         }
     }
     for (; i < n; i++) most = logits[i] > most ? logits[i] : most;
-    for (int32_t j = 0; j < N_LANES; j++) most = lane[j] > most ? lane[j] : most;
+    for (int32_t j = 0; j < N_MAXIMA; j++) most = lane[j] > most ? lane[j] : most;
     return most;
 }
 
@@ -132,48 +132,58 @@ void llm_candidates_list_top(llm_candidates *c, int32_t k) {
     llm_candidates_list(c, floor);
 }
 
-enum { N_SUMS = 4 };
+/* weight[i] = e^x of x = (logit[i] - max) / t, e^-700 where x is below that or NaN: next to the
+ * largest, which weighs 1, that is nothing. Two loops without a branch become vector code. */
+static void weights_of(const float *logit, int32_t n, double max, double t, double *weight) {
+    for (int32_t i = 0; i < n; i++) {
+        double x = ((double)logit[i] - max) / t;
+        weight[i] = x > LLM_EXP_LOWEST ? x : LLM_EXP_LOWEST;
+    }
+    for (int32_t i = 0; i < n; i++) weight[i] = llm_portable_exp(weight[i]);
+}
 
-static double add_lanes(const double lane[N_SUMS]) {
+/* Sums in lanes: a fixed order that vectors can follow. */
+enum { N_LANES = 4 };
+
+static void add_to_lanes(double lane[N_LANES], const double *value, int32_t n) {
+    int32_t i = 0;
+    for (; i + N_LANES <= n; i += N_LANES) {
+        for (int32_t j = 0; j < N_LANES; j++) lane[j] += value[i + j];
+    }
+    for (; i < n; i++) lane[i % N_LANES] += value[i];
+}
+
+static double sum_of_lanes(const double lane[N_LANES]) {
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-/* e^x, 0 where that is below e^-700; x <= 0. */
-static inline double weight_of(double x) {
-    double e = llm_portable_exp(x < LLM_EXP_LOWEST ? LLM_EXP_LOWEST : x);
-    return x < LLM_EXP_LOWEST ? 0 : e;
-}
+enum { N_BLOCK = 256 };
 
 llm_sums llm_weigh(llm_candidates *c) {
     float max = llm_candidates_max(c);
-    double top = (double)max, t = c->temperature, sum[N_SUMS] = {0}, sum_x[N_SUMS] = {0};
-    const float *logit = c->logit;
-    double *weight = c->weight;
-    for (int32_t i = 0; i < c->n; i++) weight[i] = weight_of(((double)logit[i] - top) / t);
-    for (int32_t i = 0; i < c->n; i++) {
-        double x = ((double)logit[i] - top) / t;
-        sum[i % N_SUMS] += weight[i];
-        /* x may be minus infinity for a tiny t; its weight is 0 then. */
-        sum_x[i % N_SUMS] += x < LLM_EXP_LOWEST ? 0 : weight[i] * x;
+    double t = c->temperature, sum[N_LANES] = {0}, sum_x[N_LANES] = {0}, product[N_BLOCK];
+    for (int32_t at = 0; at < c->n; at += N_BLOCK) {
+        int32_t n = c->n - at < N_BLOCK ? c->n - at : N_BLOCK;
+        const float *logit = c->logit + at;
+        double *weight = c->weight + at;
+        weights_of(logit, n, (double)max, t, weight);
+        for (int32_t i = 0; i < n; i++) {
+            product[i] = weight[i] * (((double)logit[i] - (double)max) / t);
+        }
+        add_to_lanes(sum, weight, n);
+        add_to_lanes(sum_x, product, n);
     }
-    return (llm_sums){max, add_lanes(sum), add_lanes(sum_x)};
+    return (llm_sums){max, sum_of_lanes(sum), sum_of_lanes(sum_x)};
 }
 
-double llm_dense_sum(const float *logits, int32_t n, float max) {
-    double sum[N_SUMS] = {0};
-    int32_t i = 0;
-    for (; i + N_SUMS <= n; i += N_SUMS) {
-        for (int32_t j = 0; j < N_SUMS; j++) {
-            double x = (double)logits[i + j] - (double)max;
-            /* False for NaN too, which a comparison makes 0. */
-            sum[j] += x >= LLM_EXP_LOWEST ? weight_of(x) : 0;
-        }
+double llm_dense_sum(const float *logits, int32_t n_vocab, float max) {
+    double sum[N_LANES] = {0}, weight[N_BLOCK];
+    for (int32_t at = 0; at < n_vocab; at += N_BLOCK) {
+        int32_t n = n_vocab - at < N_BLOCK ? n_vocab - at : N_BLOCK;
+        weights_of(logits + at, n, (double)max, 1, weight);
+        add_to_lanes(sum, weight, n);
     }
-    for (; i < n; i++) {
-        double x = (double)logits[i] - (double)max;
-        sum[0] += x >= LLM_EXP_LOWEST ? weight_of(x) : 0;
-    }
-    return add_lanes(sum);
+    return sum_of_lanes(sum);
 }
 
 void llm_keep_item(llm_candidates *c, int32_t to, int32_t from) {

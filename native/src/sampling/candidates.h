@@ -25,7 +25,7 @@ typedef struct llm_candidates {
     int32_t n; /* length of the list */
     int32_t *id; /* [n] ascending */
     float *logit; /* [n] */
-    double *weight; /* [n] e^(x - the largest x), after llm_weigh */
+    double *weight; /* [n] e^(x - the largest x), at least e^-700, after llm_weigh */
     uint64_t *key; /* [n] scratch of selections */
     int32_t *place; /* [n] scratch of selections */
 } llm_candidates;
@@ -57,8 +57,8 @@ typedef struct llm_sums {
 
 /* Fills the weights of a list of at least one token with finite logits. */
 llm_sums llm_weigh(llm_candidates *c);
-/* The same sums of dense logits, without weights. max must be their largest, and finite. */
-double llm_dense_sum(const float *logits, int32_t n, float max);
+/* The sum of e^(logit - max) over logits [n_vocab]; max is their largest, and finite. */
+double llm_dense_sum(const float *logits, int32_t n_vocab, float max);
 
 /* Writes the item at `from` over the one at `to`. */
 void llm_keep_item(llm_candidates *c, int32_t to, int32_t from);
