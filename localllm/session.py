@@ -204,13 +204,14 @@ class Session:
 
     @contextlib.contextmanager
     def _timing(self) -> Iterator[None]:
-        self.forget()
+        """A cancel is taken back only once it has been seen: see `_end_answer`."""
+        self._end_answer()
         try:
             yield
-        finally:
-            self._engine.reset_cancel()
+        except CancelledError:
             self._cancelled.clear()
-            self._engine.forget()
+            self._engine.reset_cancel()
+            raise
 
     def forget(self) -> None:
         """Drops the kept tokens: the next prompt is computed from its beginning."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -85,23 +86,25 @@ def run(
     """Runs a test on all engines in turn (A B A B). The first round warms up and is not counted,
     unless it alone takes longer than budget_s; after budget_s no further round begins."""
     result = Result(test, {name: [] for name in engines})
-    rounds = [_timer(engine, test) for engine in engines.values()]
-    began = time.monotonic()
-    for n in range(repetitions + 1):
-        late = time.monotonic() - began > budget_s
-        if n > 1 and late:
-            break
-        seconds: list[float] = []
-        for name, once in zip(engines, rounds, strict=True):
-            progress(f"{test.name}, {name}: " + (f"{n} of {repetitions}" if n else "warming up"))
-            if len(engines) > 1:
-                time.sleep(SETTLE_S)
-            seconds.append(once())
-        slow = n == 0 and time.monotonic() - began > budget_s
-        if n > 0 or slow:
-            _add(result, engines, seconds)
-        if slow:
-            break
+    with contextlib.ExitStack() as stack:
+        rounds = [_timer(engine, test, stack) for engine in engines.values()]
+        began = time.monotonic()
+        for n in range(repetitions + 1):
+            if n > 1 and time.monotonic() - began > budget_s:
+                break
+            seconds: list[float] = []
+            for name, once in zip(engines, rounds, strict=True):
+                progress(
+                    f"{test.name}, {name}: " + (f"{n} of {repetitions}" if n else "warming up")
+                )
+                if len(engines) > 1:
+                    time.sleep(SETTLE_S)
+                seconds.append(once())
+            slow = n == 0 and time.monotonic() - began > budget_s
+            if n > 0 or slow:
+                _add(result, engines, seconds)
+            if slow:
+                break
     return result
 
 
@@ -110,9 +113,11 @@ def _add(result: Result, engines: Mapping[str, Timed], seconds: Sequence[float])
         result.seconds[name].append(value)
 
 
-def _timer(engine: Timed, test: Case) -> Callable[[], float]:
-    """A function that times one run."""
+def _timer(engine: Timed, test: Case, stack: contextlib.ExitStack) -> Callable[[], float]:
+    """A function that times one run; the stack ends what it leaves open."""
     if test.kind == "prefill":
         return lambda: engine.time_prefill(test.n_tokens)
     steps = engine.time_decode(test.n_tokens, test.n_timed)
+    if isinstance(steps, Generator):
+        stack.callback(steps.close)
     return lambda: next(steps)
