@@ -21,8 +21,13 @@ from localllm.cli.main import cli as group
 MAN, GROFF = shutil.which("man"), shutil.which("groff")
 
 
+def root() -> click.Context:
+    """As the program makes it: commands take the names of their help option from it, once."""
+    return click.Context(group, **group.context_settings)
+
+
 def command_of(name: str) -> click.Command:
-    command = group.get_command(click.Context(group), name)
+    command = group.get_command(root(), name)
     assert command is not None
     return command
 
@@ -41,7 +46,7 @@ def test_example_is_a_command_line(name: str, line: str) -> None:
     (words,) = [part for part in parts if part[0] == "localllm"]
     assert words[1] == name and len(line) <= 74
     command = command_of(name)
-    context = command.make_context(name, words[2:], parent=click.Context(group))
+    context = command.make_context(name, words[2:], parent=root())
     given = [word.partition("=")[0] for word in words[2:] if word.startswith("-")]
     known = {opt for p in command.params for opt in [*p.opts, *p.secondary_opts]}
     assert set(given) <= known and not context.args
@@ -49,7 +54,7 @@ def test_example_is_a_command_line(name: str, line: str) -> None:
 
 def test_an_example_that_is_wrong_is_seen() -> None:
     with pytest.raises(click.NoSuchOption):
-        command_of("list").make_context("list", ["--al"], parent=click.Context(group))
+        command_of("list").make_context("list", ["--al"], parent=root())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
