@@ -13,7 +13,6 @@ from typing import Any
 
 from localllm import paths
 from localllm.engine import llama_library, machine
-from localllm.engine.engine import Sampled
 from localllm.engine.llama_context import (
     BATCH_STEP,
     MAX_BATCH_TOKENS,
@@ -25,7 +24,7 @@ from localllm.engine.llama_context import (
 from localllm.engine.llama_model import LlamaModel, first_part
 from localllm.engine.llama_trial import tried
 from localllm.engine.llama_vocabulary import LlamaVocabulary
-from localllm.engine.sampling import Sampler
+from localllm.engine.sampling import Sampled, Sampler
 from localllm.errors import (
     ArgumentError,
     CancelledError,
@@ -159,7 +158,7 @@ class LlamaCppEngine:
         return logits
 
     def _sample(self, logits: Logits, sampler: Sampler, n_logprobs: int | None) -> Sampled:
-        """The token after the kept ones. Noise is keyed by its position, as in the native engine."""
+        """The token after the kept ones; noise is keyed by its position, as it is natively."""
         row = logits[: self._n_sampled]
         token = sampler.pick(row, len(self._kept))
         if token < 0:

@@ -34,9 +34,7 @@ class LlamaVocabulary:
         self._plain = SpecialSplitter({t: i for i, t in self._texts.items() if i in written})
         self.add_bos = bool(api.llama_vocab_get_add_bos(vocabulary)) and "bos" in self._ids
         self._add_eos = bool(api.llama_vocab_get_add_eos(vocabulary)) and "eos" in self._ids
-        self.strips_first_space = read_flag(
-            metadata, "tokenizer.ggml.add_space_prefix", False
-        )
+        self.strips_first_space = read_flag(metadata, "tokenizer.ggml.add_space_prefix", False)
         self._pieces: dict[int, bytes] = {}
 
     @property
