@@ -11,10 +11,12 @@ from typing import Any
 
 from localllm import paths
 from localllm.engine import machine
+from localllm.engine.choice import either
 from localllm.engine.engine import Engine
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner, blocks_needed
 from localllm.errors import ArgumentError, OutOfMemoryError
+from localllm.store.architecture import read_architecture
 from localllm.store.digest import sampled_digest
 from localllm.store.inspect import GgufFile
 from localllm.text.chat_template import ChatTemplate
@@ -95,7 +97,18 @@ def open_parts(
     """Loads a model file for one conversation at a time; see `Session.open`."""
     _check_threads(options.n_threads)
     say = notice or (lambda line: None)
-    return _open_native(path, options, progress, say)
+
+    def native() -> Parts:
+        return _open_native(path, options, progress, say)
+
+    def second() -> Parts:
+        from localllm.engine.llama_open import open_llama_cpp
+
+        return open_llama_cpp(path, options, progress, say)
+
+    if options.engine != "auto":
+        return native() if options.engine == "native" else second()
+    return either(native, second, architecture=read_architecture(path), say=say)
 
 
 def _open_native(
