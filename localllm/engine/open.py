@@ -16,7 +16,6 @@ from localllm.engine.engine import Engine
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner, blocks_needed
 from localllm.errors import ArgumentError, OutOfMemoryError
-from localllm.store.architecture import read_architecture
 from localllm.store.digest import sampled_digest
 from localllm.store.inspect import GgufFile
 from localllm.text.chat_template import ChatTemplate
@@ -108,7 +107,7 @@ def open_parts(
 
     if options.engine != "auto":
         return native() if options.engine == "native" else second()
-    return either(native, second, architecture=read_architecture(path), say=say)
+    return either(native, second, path=path, say=say)
 
 
 def _open_native(
