@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,12 +38,25 @@ _IDS = {
 
 
 class LlamaEncoder:
-    """See `Encoder`. Usable until the model is closed."""
+    """See `Encoder`. Usable until the model is closed. `controls`: texts of control tokens, to
+    their ids; some of llama.cpp's tokenizers make them from any text, this one does not."""
 
-    def __init__(self, model: LlamaModel) -> None:
+    def __init__(self, model: LlamaModel, controls: dict[str, int]) -> None:
         self._model, self._api = model, model.library.api
+        self._controls = frozenset(controls.values())
+        texts = "|".join(re.escape(text) for text in controls if text)
+        self._starts = re.compile(f"(?={texts})") if texts else None
 
     def encode(self, text: str, after_special: bool) -> list[int]:
+        ids = self._encode(text)
+        if self._starts is not None and not self._controls.isdisjoint(ids):
+            # Cut behind the first character of each name, none is left to be found.
+            cuts = [0, *(m.start() + 1 for m in self._starts.finditer(text)), len(text)]
+            ids = [i for a, b in pairwise(cuts) for i in self._encode(text[a:b])]
+            ids = [i for i in ids if i not in self._controls]  # names of one character
+        return ids
+
+    def _encode(self, text: str) -> list[int]:
         data = text.encode()
         size = len(data) + 8
         while True:
@@ -84,12 +99,16 @@ def tokenizer_of(model: LlamaModel, metadata: Metadata) -> Tokenizer:
     for i in range(n_vocab):
         kind = api.llama_vocab_get_attr(handle, i)
         types[i] = next((t for bit, t in _TYPES if kind & bit), vocabulary.UNUSED)
+    texts = [token.decode("utf-8", "replace") for token in tokens]
+    controls = {
+        texts[i]: i for i in range(n_vocab) if types[i] in (vocabulary.CONTROL, vocabulary.UNKNOWN)
+    }
     return Tokenizer(
         Vocabulary(
             model="llama.cpp",
             pre=PRE_NAMES["default"],
             tokens=tokens,
-            texts=[token.decode("utf-8", "replace") for token in tokens],
+            texts=texts,
             types=types,
             scores=None,
             ids=ids,
@@ -98,5 +117,5 @@ def tokenizer_of(model: LlamaModel, metadata: Metadata) -> Tokenizer:
             add_space_prefix=read_flag(metadata, PREFIX + "add_space_prefix", False),
             stop_ids=frozenset(i for i in range(n_vocab) if api.llama_vocab_is_eog(handle, i)),
         ),
-        LlamaEncoder(model),
+        LlamaEncoder(model, controls),
     )

@@ -47,6 +47,7 @@ FOREIGN = {
         },
     ),
     "bert": Foreign("bert", keys=_EPS),
+    "t5": Foreign("t5", keys={"attention.relative_buckets_count": 32, **_RMS}),
     "llama-rwkv": Foreign("llama", rwkv_vocabulary=True, keys=_RMS),
     "llama-tq2": Foreign("llama", quantized=gguf.GGMLQuantizationType.TQ2_0, keys=_RMS),
 }
@@ -94,8 +95,25 @@ def _layer(name: str) -> Iterator[tuple[str, Shape]]:
         yield "ffn_down.weight", (N_EMBD, _N_FF)
 
 
+def _t5_tensors() -> Iterator[tuple[str, Shape]]:
+    for side, attentions in (("enc", ("attn",)), ("dec", ("attn", "cross_attn"))):
+        yield f"{side}.output_norm.weight", (N_EMBD,)
+        for layer in range(N_LAYERS):
+            at = f"{side}.blk.{layer}"
+            for attention in attentions:
+                yield f"{at}.{attention}_norm.weight", (N_EMBD,)
+                for part in "qkvo":
+                    yield f"{at}.{attention}_{part}.weight", (N_EMBD, N_EMBD)
+            yield f"{at}.ffn_norm.weight", (N_EMBD,)
+            yield f"{at}.ffn_up.weight", (_N_FF, N_EMBD)
+            yield f"{at}.ffn_down.weight", (N_EMBD, _N_FF)
+
+
 def _tensors(name: str, n_vocab: int) -> Iterator[tuple[str, Shape]]:
     yield "token_embd.weight", (n_vocab, N_EMBD)
+    if name == "t5":
+        yield from _t5_tensors()
+        return
     if name in ("gpt2", "bert"):
         yield "position_embd.weight", (N_CTX, N_EMBD)
     if name == "bert":
