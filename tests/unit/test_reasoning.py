@@ -47,12 +47,14 @@ def test_names_are_unique() -> None:
 
 @pytest.mark.parametrize("row", REASONING_FORMATS, ids=lambda row: row.name)
 def test_detection(row: ReasoningFormat) -> None:
-    signs = row.signs or (row.openings[0], row.closings[0])
-    assert detect_reasoning(" ".join(signs), ()) is row
+    if row.signs is not None:
+        signs = row.signs or (row.openings[0], row.closings[0])
+        assert detect_reasoning(" ".join(signs), ()) is row
     tokens = (row.openings[0], row.closings[0]) if row.tokens == () else row.tokens
     if tokens is not None:
         assert detect_reasoning("", {*tokens, "<|other|>"}) is row
-        assert detect_reasoning("", tokens[:-1]) is None
+        fewer = detect_reasoning("", tokens[:-1])
+        assert fewer is None or set(fewer.tokens or ()) < set(tokens)
     for opening in row.openings:
         assert opens_reasoning(row, f"<|assistant|>{opening}")
         assert opens_reasoning(row, f"<|assistant|>{opening}\n")
