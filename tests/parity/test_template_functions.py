@@ -123,7 +123,7 @@ SAME = [
     "{{ 'a'.center(5, '*') }}{{ 'a'.ljust(3) }}|{{ 'x'.removeprefix('x') }}",
     "{{ 'xy'.removesuffix('y') }}{{ 'x' ~ 'y'.rjust(3, '.') }}",
     "{{ data.get('b') }}{{ data.get('q', 'd') }}{{ data.keys() | list }}{{ data.values() | list }}",
-    "{{ data.items() | list }}{{ names.index('C') }}{{ names.count('b') }}{{ number.bit_length() }}",
+    "{{ data.items() | list }}{{ names.index('C') }}{{ names.count('b') }}",
     "{{ messages[0].get('tool_calls') }}{{ names.copy() }}{{ data.copy().b }}",
 ]  # fmt: skip
 

@@ -98,6 +98,13 @@ def test_control_tokens_are_marks_and_their_names_are_text() -> None:
     assert "".join(text.feed(i).text for i in ids) == "[THINK]a[/THINK]"
 
 
+def test_half_a_character_before_a_mark() -> None:
+    stream = AnswerStream(TOKENIZER, reasoning=family("magistral"), opened=True)
+    half = TOKENIZER.encode("é", add_special=False)[0]
+    deltas = [stream.feed(i) for i in (half, IDS["[/THINK]"], *TOKENIZER.encode("b"))]
+    assert deltas == [Delta(), Delta(reasoning="\ufffd"), Delta("b")]
+
+
 def test_harmony() -> None:
     stream = AnswerStream(TOKENIZER, reasoning=family("harmony"))
     first = told(stream, "<|channel|>", "analysis", "<|message|>", "Hm", ".", "<|end|>")

@@ -75,6 +75,14 @@ def test_a_users_words_are_no_place_to_cut() -> None:
         assert prompt.special_at(at + len(words)), name
 
 
+def test_tokens_that_the_template_does_not_write_are_no_place_to_cut() -> None:
+    """A user-defined token in a user's words is a token, and still only words."""
+    tokenizer = TOKENIZERS["bytes"]
+    prompt = ChatTemplate(SOURCE, tokenizer).prompt([{"role": "user", "content": "a<tag>b"}])
+    assert tokenizer.special_texts()["<tag>"] in prompt.ids()
+    assert not prompt.special_at(prompt.text.index("<tag>"))
+
+
 def test_only_the_whole_has_the_beginning_of_sequence() -> None:
     template = ChatTemplate(SOURCE.removeprefix("{{ bos_token }}"), TOKENIZERS["bytes with bos"])
     prompt = template.prompt([{"role": "user", "content": "a"}])

@@ -35,7 +35,7 @@ ENDLESS = {
 TWINS = (
     "{% set ns = namespace(x=[], y=[]) %}{% set x = ns.x %}{% set y = ns.y %}"
     "{% for i in range(16) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
-    "{% for i in range(9999) %}{% set _ = x.append(i) %}{% set _ = y.append(i) %}{% endfor %}"
+    "{% set _ = x.extend(range(9999) | list) %}{% set _ = y.extend(range(9999) | list) %}"
 )
 """Two equal trees that share their leaves, made heavy after they were put together."""
 
