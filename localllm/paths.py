@@ -40,6 +40,11 @@ class Paths:
         return self.data / "models"
 
     @property
+    def answers(self) -> Path:
+        """Records of answers, which `localllm replay` gives again."""
+        return self.data / "answers"
+
+    @property
     def downloads(self) -> Path:
         """Parts of models that are not complete yet."""
         return self.cache / "downloads"

@@ -1,7 +1,7 @@
 """Checks that imports inside the package point one way. Usage: check_imports.py [ROOT]
 
-cli, tui -> session -> server | engine -> text, store -> config, errors, paths. A layer imports
-itself and lower layers. The native module has its own rule: see NATIVE_USERS.
+cli, tui -> session -> server | engine -> text, store -> config, errors, paths, params. A layer
+imports itself and lower layers. The native module has its own rule: see NATIVE_USERS.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ RANKS = {
     "config": 0,
     "errors": 0,
     "paths": 0,
+    "params": 0,
     "_native": 0,
 }
-ALSO = {("config", "errors"), ("config", "paths"), ("paths", "errors")}
+ALSO = {("config", "errors"), ("config", "paths"), ("paths", "errors"), ("params", "errors")}
 #: Only these touch the native module; only localllm/native.py touches the compiled one.
 NATIVE_USERS = ("localllm/engine/", "localllm/store/inspect.py", "localllm/text/")
 FORBIDDEN_IN_FRONT = {"engine", "text", "native"}  # the CLI and the TUI see only the session

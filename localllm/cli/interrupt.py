@@ -19,14 +19,15 @@ EXIT_CODE = 130
 
 
 class Interrupts:
-    """While the block runs, the first Ctrl-C calls `first`, the second one ends the process.
+    """While the block runs, the first Ctrl-C calls `first`, the second one ends the process, or
+    calls it again where `ends` is False.
 
     `first` runs on another thread and may be exchanged at any time. Where Ctrl-C is ignored (a
     background job) it stays ignored.
     """
 
-    def __init__(self, first: Callable[[], None]) -> None:
-        self.first = first
+    def __init__(self, first: Callable[[], None], *, ends: bool = True) -> None:
+        self.first, self.ends = first, ends
         self.seen = False
         self._active = False
 
@@ -58,7 +59,7 @@ class Interrupts:
             while byte := self._reader.recv(1):
                 if byte[0] != signal.SIGINT:
                     continue
-                if self.seen:
+                if self.seen and self.ends:
                     os._exit(EXIT_CODE)
                 self.seen = True
                 self.first()

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import time
+import unicodedata
 from typing import IO
 
 from localllm.errors import FileError, LocalLLMError
@@ -30,7 +31,11 @@ _CLEAR_LINE = "\r\x1b[K"
 _REDRAW_S = 0.1
 
 
-class ReaderGone(LocalLLMError):
+class OutputError(FileError):
+    """stdout takes no more: there is no way to go on."""
+
+
+class ReaderGone(OutputError):
     """The other end of the pipe behind stdout was closed, as by `head`."""
 
     exit_code = 141
@@ -61,29 +66,55 @@ def print_error(error: LocalLLMError) -> None:
 
 def say(line: str) -> None:
     """A line for the user, on stderr. Nothing happens if stderr is closed."""
+    whisper(line + "\n")
+
+
+def whisper(text: str) -> None:
+    """Writes to stderr at once, as `emit` does to stdout; a stderr that is closed is no error."""
     if sys.stderr is None:
         return
     try:
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(text)
+        sys.stderr.flush()
     except (OSError, ValueError):
         return  # nobody listens: there is no one to tell
 
 
+def note(text: str) -> None:
+    """A remark on what was done, escaped and dim."""
+    say(dim(f"note: {escape_line(text)}"))
+
+
 def emit(text: str) -> None:
     """Writes to stdout at once. Raises `ReaderGone`, on which the front ends quietly, or
-    `FileError`."""
+    `OutputError`."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError as e:
         raise ReaderGone("nobody reads the output") from e
     except OSError as e:
-        raise FileError(f"cannot write the output: {e.strerror or e}") from e
+        raise OutputError(f"cannot write the output: {e.strerror or e}") from e
 
 
 def styled(text: str, code: str) -> str:
     """`text` with an SGR code if stderr shows colours."""
-    return f"\x1b[{code}m{text}\x1b[0m" if _is_screen() and not os.environ.get("NO_COLOR") else text
+    return f"\x1b[{code}m{text}\x1b[0m" if is_screen() and not os.environ.get("NO_COLOR") else text
+
+
+def dim(text: str) -> str:
+    """`text` as what is beside the matter, if stderr shows colours."""
+    return styled(text, "2")
+
+
+def fit(text: str, columns: int) -> str:
+    """The beginning of one line of text that surely takes at most so many columns: a wide
+    character is two, and none is counted as nothing."""
+    for n, character in enumerate(text):
+        columns -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if columns < 0:
+            return text[:n]
+    return text
 
 
 def setup_streams() -> None:
@@ -122,9 +153,9 @@ def duration_text(seconds: float) -> str:
 class ProgressLine:
     """One line on stderr that is drawn over and over; nothing at all where there is no screen."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, enabled: bool = True) -> None:
         self.shown = False
-        self._enabled = _is_screen()
+        self._enabled = enabled and is_screen()
         self._drawn_at = 0.0
 
     @property
@@ -138,7 +169,7 @@ class ProgressLine:
             return
         self._drawn_at = now
         # The last column stays free: some terminals wrap as soon as it is filled.
-        self._write(_CLEAR_LINE + escape_line(line)[: _columns() - 1])
+        self._write(_CLEAR_LINE + fit(escape_line(line), columns() - 1))
         self.shown = True
 
     def clear(self) -> None:
@@ -155,7 +186,7 @@ class ProgressLine:
             self._enabled = False
 
 
-def _columns() -> int:
+def columns() -> int:
     """Width of the terminal behind stderr; 80 if it does not say."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
@@ -163,7 +194,8 @@ def _columns() -> int:
         return 80
 
 
-def _is_screen() -> bool:
+def is_screen() -> bool:
+    """Whether stderr is a terminal that understands control sequences."""
     try:
         tty = sys.stderr is not None and sys.stderr.isatty()
     except ValueError:

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from localllm import native
-from localllm.engine.blocks import BLOCK_TOKENS, BlockPool, BlockTable
+from localllm.engine.blocks import BLOCK_TOKENS, ROLLBACK_TOKENS, BlockPool, BlockTable
+from localllm.engine.sampling import LogprobRows, Sampled, Sampler
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.native import ffi, lib
 
@@ -139,16 +140,21 @@ class SequenceState:
         self.table = table
         self.n_computed = n_computed
 
+    def truncate(self, n_tokens: int) -> None:
+        """Forgets all but the first `n_tokens`; `table.reaches` must hold for them."""
+        self.table.truncate(n_tokens)
+        self.n_computed = min(self.n_computed, n_tokens)
+
 
 @dataclass(frozen=True)
 class Feed:
-    """New tokens of one sequence in a step; sample asks for the token after the last."""
+    """New tokens of one sequence in a step; sample asks for the token after the last. sampler: the
+    sequence's own, which then knows the sampled token; None: greedy."""
 
     sequence: SequenceState
     tokens: Sequence[int]
     sample: bool = True
-    temperature: float = 0.0
-    seed: int = 0
+    sampler: Sampler | None = None
 
 
 @dataclass(frozen=True)
@@ -156,11 +162,19 @@ class StepResult:
     """tokens [n_feeds]: sampled token, or None where none was asked for.
 
     logits: None, [n_feeds, n_vocab] (rows of feeds that sample), or with all_logits
-    [n_tokens, n_vocab], feed after feed.
+    [n_tokens, n_vocab], feed after feed. logprobs: None, or one row per feed.
     """
 
     tokens: list[int | None]
     logits: npt.NDArray[np.float32] | None = None
+    logprobs: LogprobRows | None = None
+
+    def sampled(self, feed: int) -> Sampled:
+        """What was sampled for a feed that asked for it."""
+        token = self.tokens[feed]
+        if token is None:
+            raise ArgumentError(f"feed {feed} of the step asked for no sample")
+        return Sampled(token) if self.logprobs is None else self.logprobs.sampled(feed)
 
 
 @dataclass
@@ -175,7 +189,8 @@ class Runner:
     """A KV pool and an executor over a model.
 
     n_ctx_tokens: tokens that the pool's full-attention group can hold, over all sequences.
-    max_batch_tokens, max_sequences: limits of one step. n_sampled: only token ids below it are
+    max_batch_tokens, max_sequences: limits of one step. n_forks: sequences that are kept beside
+    those that run and share their full-attention blocks. n_sampled: only token ids below it are
     sampled, for weights with more rows than the tokenizer has tokens (0: all).
 
     Raises ArgumentError, OutOfMemoryError.
@@ -189,13 +204,18 @@ class Runner:
         n_ctx_tokens: int = 4096,
         max_batch_tokens: int = 512,
         max_sequences: int = 16,
+        n_forks: int = 0,
         n_sampled: int = 0,
     ) -> None:
         if n_ctx_tokens < 1:
             raise ArgumentError(f"the context is {n_ctx_tokens} tokens, at least 1 is needed")
         self.model = model
         self.max_batch_tokens, self.max_sequences = max_batch_tokens, max_sequences
-        capacity = [self._capacity(window, n_ctx_tokens) for window in model.info.group_window]
+        n_kept = max_sequences + n_forks
+        capacity = [
+            blocks_needed(window, n_ctx_tokens, max_batch_tokens, n_kept)
+            for window in model.info.group_window
+        ]
         self.blocks = BlockPool(capacity)
         self._pool = native.create(
             "llm_kv_pool *",
@@ -222,15 +242,6 @@ class Runner:
             n * model.kv_block_bytes(kv_type, group) for group, n in enumerate(capacity)
         )
         self.scratch_bytes = int(lib.llm_exec_scratch_bytes(self._exec))
-
-    def _capacity(self, window: int, n_ctx_tokens: int) -> int:
-        """Blocks of a group: one partly filled block more per sequence; a window needs no more than
-        the window and a step's tokens, per sequence."""
-        full = -(-n_ctx_tokens // BLOCK_TOKENS) + self.max_sequences
-        if not window:
-            return full
-        seen = -(-(window + self.max_batch_tokens) // BLOCK_TOKENS) + 2
-        return min(full, seen * self.max_sequences)
 
     def new_sequence(self) -> SequenceState:
         return SequenceState(BlockTable(self.blocks, self.model.info.group_window))
@@ -260,11 +271,18 @@ class Runner:
         self._cancel[0] = 0
 
     def step(
-        self, feeds: Iterable[Feed], *, want_logits: bool = False, all_logits: bool = False
+        self,
+        feeds: Iterable[Feed],
+        *,
+        want_logits: bool = False,
+        all_logits: bool = False,
+        n_logprobs: int | None = None,
     ) -> StepResult:
-        """Computes all new tokens of all feeds in one step.
+        """Computes all new tokens of all feeds in one step. n_logprobs: log probabilities of the
+        sampled token and of this many likeliest ones (0 to 20) are wanted.
 
-        Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced.
+        Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced and no
+        sampler has accepted a token.
         """
         feeds = list(feeds)
         arrays = self._batch(feeds, extra_tokens=0)
@@ -275,13 +293,22 @@ class Runner:
         pointer = (
             ffi.NULL if logits is None else native.array_out(logits, np.float32, name="logits")
         )
+        rows = None if n_logprobs is None else LogprobRows(len(feeds), n_logprobs)
         out = ffi.new("int32_t[]", len(feeds))
-        native.call(lib.llm_exec_step, self._exec, arrays.batch, int(all_logits), out, pointer)
+        native.call(
+            lib.llm_exec_step,
+            self._exec,
+            arrays.batch,
+            int(all_logits),
+            out,
+            pointer,
+            ffi.NULL if rows is None else rows.pointer,
+        )
         for feed in feeds:
             feed.sequence.n_computed += len(feed.tokens)
         tokens = [out[i] if feed.sample else None for i, feed in enumerate(feeds)]
         self._check_sampled(tokens)
-        return StepResult(tokens, logits)
+        return StepResult(tokens, logits, rows)
 
     def prefill(self, feed: Feed) -> StepResult:
         """A feed of any length, in steps of at most max_batch_tokens; samples after the last."""
@@ -289,13 +316,16 @@ class Runner:
         last = (len(tokens) - 1) // size * size
         for begin in range(0, last, size):
             self.step([Feed(feed.sequence, tokens[begin : begin + size], sample=False)])
-        return self.step(
-            [Feed(feed.sequence, tokens[last:], feed.sample, feed.temperature, feed.seed)]
-        )
+        return self.step([Feed(feed.sequence, tokens[last:], feed.sample, feed.sampler)])
 
     def decode(
-        self, feeds: Iterable[Feed], k: int, stop_tokens: Sequence[int] = ()
-    ) -> list[list[int]]:
+        self,
+        feeds: Iterable[Feed],
+        k: int,
+        stop_tokens: Sequence[int] = (),
+        *,
+        n_logprobs: int | None = None,
+    ) -> list[list[Sampled]]:
         """Up to k steps, each sequence fed its own last sample; one token per feed to begin with.
 
         Returns per feed the sampled tokens, equally many for all: fewer than k when one of them is
@@ -306,6 +336,7 @@ class Runner:
             raise ArgumentError("decode takes exactly one token of each sequence")
         arrays = self._batch(feeds, extra_tokens=k - 1)
         out = np.empty((k, len(feeds)), dtype=np.int32)
+        rows = None if n_logprobs is None else LogprobRows(k * len(feeds), n_logprobs)
         stop, n_done = ffi.new("int32_t[]", list(stop_tokens)), ffi.new("int32_t *")
         native.call(
             lib.llm_exec_decode,
@@ -315,13 +346,20 @@ class Runner:
             stop,
             len(stop_tokens),
             native.array_out(out, np.int32, name="out_tokens"),
+            ffi.NULL if rows is None else rows.pointer,
             n_done,
         )
         for feed in feeds:
             feed.sequence.n_computed += n_done[0]
-        sampled = out[: n_done[0]].T.tolist()
-        self._check_sampled([token for row in sampled for token in row])
-        return [list(row) for row in sampled]
+        tokens = out[: n_done[0]].tolist()
+        self._check_sampled([token for row in tokens for token in row])
+        return [
+            [
+                Sampled(row[i]) if rows is None else rows.sampled(step * len(feeds) + i)
+                for step, row in enumerate(tokens)
+            ]
+            for i in range(len(feeds))
+        ]
 
     def _check_sampled(self, tokens: Iterable[int | None]) -> None:
         if any(token == -1 for token in tokens):
@@ -357,10 +395,11 @@ class Runner:
             "block_tables": _int32([b for t in tables for b in t], "block"),
             "table_offset": offsets,
             "seq_sample": _int32([int(feed.sample) for feed in feeds], "flag"),
-            "seq_temperature": np.array([feed.temperature for feed in feeds], dtype=np.float32),
-            "seq_seed": np.array([feed.seed % 2**64 for feed in feeds], dtype=np.uint64),
         }
         arrays = _Arrays(ffi.new("llm_batch *"))
+        handles = [ffi.NULL if f.sampler is None else f.sampler.handle for f in feeds]
+        arrays.keep.append(ffi.new("llm_sampler *[]", handles))
+        arrays.batch.seq_samplers = arrays.keep[-1]
         arrays.batch.n_seqs, arrays.batch.n_tokens = len(feeds), columns["tokens"].size
         for name, column in columns.items():
             pointer = native.array_in(column, column.dtype, name=name)
@@ -373,6 +412,16 @@ class Runner:
             if getattr(self, name) is not None:
                 ffi.release(getattr(self, name))
                 setattr(self, name, None)
+
+
+def blocks_needed(window: int, n_ctx_tokens: int, max_batch_tokens: int, n_sequences: int) -> int:
+    """KV blocks of a layer group: for each sequence a partly filled one more; a window needs no
+    more than the window, a step and what may be rolled back."""
+    full = -(-n_ctx_tokens // BLOCK_TOKENS) + n_sequences
+    if not window:
+        return full
+    seen = window + max_batch_tokens + ROLLBACK_TOKENS
+    return min(full, (-(-seen // BLOCK_TOKENS) + 2) * n_sequences)
 
 
 def _int32(values: list[int], what: str) -> npt.NDArray[np.int32]:

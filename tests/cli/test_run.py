@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from stand_ins import small_models
 from stand_ins.command_line import cli, is_error
 
 from localllm.cli.main import main
+from localllm.params import PARAMETERS, GenerateParams, Parameter
 
 
 @pytest.fixture
@@ -80,38 +83,174 @@ def test_endless_stdin_is_refused(model: str, tmp_path: Path) -> None:
     assert done.returncode == 2 and is_error(done.stderr, "16,777,216 bytes")
 
 
-RANGES = [
-    ("--temperature", ["-0.1", "2.1", "1e308", "-1e308", "nan", "inf", "-inf"], "from 0 to 2"),
-    (
-        "--seed",
-        ["-1", "18446744073709551616", "1e99", "9" * 400, "9" * 9999],
-        "from 0 to 18446744073709551615",
-    ),
-    ("--max-tokens", ["-1", "2147483648"], "from 0 to 2147483647"),
-    ("--ctx", ["-1", "16777217"], "from 0 to 16777216"),
-    ("--threads", ["-1", "1025", "9" * 5000], "from 0 to 1024"),
-]
+HUGE = ["9" * 400, "9" * 9999]
+#: Options that are no rows of the table of parameters.
+NUMBERS = {"--ctx": (0, 16777216), "--threads": (0, 1024)}
+
+
+def numbers() -> Iterator[tuple[str, type, float, float]]:
+    """(option, kind, low, high) of every option that takes a number."""
+    for name, row in PARAMETERS.items():
+        if row.kind in (int, float):
+            yield "--" + name.replace("_", "-"), row.kind, row.low, row.high
+    for option, (low, high) in NUMBERS.items():
+        yield option, int, low, high
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "span"), [(o, value, s) for o, values, s in RANGES for value in values]
+    ("option", "kind", "low", "high"), [*numbers()], ids=[option for option, *_ in numbers()]
 )
 def test_out_of_range(
-    capsys: pytest.CaptureFixture[str], option: str, value: str, span: str
+    capsys: pytest.CaptureFixture[str], option: str, kind: type, low: float, high: float
+) -> None:
+    """Every number just outside, far outside, or none at all is refused with its range."""
+    beyond = 1 if kind is int else 0.001
+    values = [low - beyond, high + beyond, 2**64, -(2**63), "1e308", "-1e308", "nan", "inf", *HUGE]
+    for value in map(str, values):
+        assert main(["run", "m.gguf", f"{option}={value}", "hi"]) == 2
+        stderr = capsys.readouterr().err
+        row = PARAMETERS.get(option[2:].replace("-", "_"))
+        span = row.span if row else f"from {low} to {high}"
+        assert is_error(stderr, f"error: {option}:", value[:20] if kind is int else "", hint=span)
+        assert len(stderr) < 300
+    for value in ("", "abc", "1.5.2", "null!", "0x10", "\x1b[31m"):
+        assert main(["run", "m.gguf", f"{option}={value}", "hi"]) == 2
+        stderr = capsys.readouterr().err
+        assert "\x1b" not in stderr
+        assert is_error(stderr, f"error: {option}:", hint="It may be")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--logit-bias", "5"), ("--logit-bias", "-1:2"), ("--logit-bias", "5:101"),
+     ("--samplers", "top_k,top_k"), ("--samplers", "magic"), ("--stop", ""), ("--stop", "a" * 1025),
+     ("--mirostat", "1")],
+)  # fmt: skip
+def test_values_that_are_no_plain_numbers(
+    capsys: pytest.CaptureFixture[str], option: str, value: str
 ) -> None:
     assert main(["run", "m.gguf", f"{option}={value}", "hi"]) == 2
-    stderr = capsys.readouterr().err
-    assert is_error(stderr, f"error: {option}:", value[:20], hint=span)
-    assert len(stderr) < 300
+    assert is_error(capsys.readouterr().err, f"error: {option}:", hint="It may be")
 
 
-@pytest.mark.parametrize("option", [option for option, _, _ in RANGES])
-@pytest.mark.parametrize("value", ["", "abc", "1.5.2", "null", "0x10", "\x1b[31m"])
-def test_not_a_number(capsys: pytest.CaptureFixture[str], option: str, value: str) -> None:
-    assert main(["run", "m.gguf", f"{option}={value}", "hi"]) == 2
-    stderr = capsys.readouterr().err
-    assert "\x1b" not in stderr
-    assert is_error(stderr, option, "is not a", hint="from 0 to")
+def example(row: Parameter) -> str:
+    """A value that is not the default."""
+    if row.only:
+        return str(row.only[-1])
+    words = {"strings": "END", "bias": "7:-2.5", "order": "top_k,temperature"}
+    return words.get(row.kind) or str(row.kind(row.low + (min(row.high, 20) - row.low) * 0.75))
+
+
+def test_every_parameter_reaches_the_session(model: str, tmp_path: Path) -> None:
+    """One loop makes the options: each row of the table is there, under its own name."""
+    words, expected = [], {}
+    for name, row in PARAMETERS.items():
+        option = "--" + name.replace("_", "-")
+        words.append(option if row.kind is bool else f"{option}={example(row)}")
+        expected[name] = True if row.kind is bool else row.parse(example(row))
+    given = answered(model, tmp_path, *words, "hi")["params"]
+    assert given == GenerateParams(**expected).changed()
+    assert len(given) == len(PARAMETERS)
+
+
+def test_options_that_repeat(model: str, tmp_path: Path) -> None:
+    given = answered(
+        model, tmp_path, "--stop", '"', "--stop=a,b", "--logit-bias=1:2,3:4",
+        "--logit-bias", "5:-inf", "hi",
+    )["params"]  # fmt: skip
+    assert given["stop"] == ['"', "a,b"]
+    assert given["logit_bias"] == [[1, 2.0], [3, 4.0], [5, float("-inf")]]
+
+
+def test_help_has_sections(tmp_path: Path) -> None:
+    text = cli("run", "--help", home=tmp_path).stdout
+    options, sampling, more = (text.index(f"\n{title}:\n") for title in
+                               ("Options", "Sampling", "More sampling"))  # fmt: skip
+    assert options < sampling < text.index("--top-k") < more < text.index("--dry-base")
+    for name, row in PARAMETERS.items():
+        assert f"--{name.replace('_', '-')} " in text + " "
+        assert row.help.split()[0] in text
+
+
+@pytest.mark.parametrize(
+    ("words", "think"),
+    [([], None), (["--think"], True), (["--think=on"], True), (["--no-think"], False),
+     (["--think=off"], False), (["--think=low"], "low"), (["--think=high"], "high")],
+)  # fmt: skip
+def test_think(model: str, tmp_path: Path, words: list[str], think: object) -> None:
+    assert answered(model, tmp_path, *words, "hi").get("think") == think
+
+
+def test_think_takes_no_word_of_the_prompt(model: str, tmp_path: Path) -> None:
+    given = answered(model, tmp_path, "--think", "low tide?", "--", "--think")
+    assert (given["think"], user_text(given)) == (True, "low tide? --think")
+    done = cli("run", model, "--think", "--no-think", "hi", home=tmp_path)
+    assert done.returncode == 2 and is_error(done.stderr, "--no-think")
+
+
+def test_reasoning_is_a_line_on_stderr(model: str, tmp_path: Path) -> None:
+    done = cli("run", model, "reason \\x1b[2Jhm\\u202e|so", home=tmp_path)
+    assert done.stdout == "so\n"
+    assert re.fullmatch(r"thought for 0\.\d s, 1 token\n", done.stderr)
+    done = cli("run", model, "--hide-thinking", "reason hm|so", home=tmp_path)
+    assert (done.stdout, done.stderr) == ("so\n", "")
+    done = cli("run", model, "--show-thinking", "reason \\x1b[2Jhm\\u202e|so", home=tmp_path)
+    assert done.stdout == "so\n"
+    assert done.stderr.startswith("\\x1b[2Jhm\\u202e\nthought for ")
+    done = cli("run", model, "--plain", "reason hm|so", home=tmp_path)
+    assert done.stdout == "so\n"
+    assert re.fullmatch(r"thinking\nthought for .*\nanswer:\n", done.stderr)
+
+
+def test_template_is_a_family_or_a_file(model: str, tmp_path: Path) -> None:
+    assert answered(model, tmp_path, "--template=chatml", "hi")["opened"]["template"] == "chatml"
+    file = tmp_path / "t.jinja"
+    file.write_text("{{ 1 }}")
+    given = answered(model, tmp_path, "--template", str(file), "hi")
+    assert given["opened"]["template"] == "{{ 1 }}"
+    done = cli("run", model, "--template=./none.jinja", "hi", home=tmp_path)
+    assert done.returncode == 1 and is_error(done.stderr, "none.jinja", "No such file")
+    file.write_bytes(b"\xff")
+    done = cli("run", model, "--template", str(file), "hi", home=tmp_path)
+    assert is_error(done.stderr, "not UTF-8")
+    file.write_bytes(b"a" * (2**20 + 1))
+    done = cli("run", model, "--template", str(file), "hi", home=tmp_path)
+    assert done.returncode == 2 and is_error(done.stderr, "1,048,576 bytes")
+    done = cli("run", model, "--raw", "--template=chatml", "hi", home=tmp_path)
+    assert done.returncode == 2 and is_error(done.stderr, "--template", hint="--raw")
+
+
+def test_base_model_continues_the_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "base.gguf"
+    path.write_bytes(b"x")
+    done = cli("run", str(path), "Once", home=tmp_path)
+    assert json.loads(done.stdout)["raw"] == "Once"
+    assert "no template\\x1b" in done.stderr and "base model" in done.stderr
+    done = cli("run", str(path), "--system=x", "Once", home=tmp_path)
+    assert done.returncode == 1 and is_error(done.stderr, "no template\\x1b")
+
+
+def test_records(model: str, tmp_path: Path) -> None:
+    folder = tmp_path / "answers"
+    done = cli("run", model, "-v", "--seed=4", "say x", home=tmp_path)
+    records = list(folder.iterdir())
+    assert len(records) == 1
+    assert f"localllm replay {records[0].stem}\n" in done.stderr
+    assert records[0].stat().st_mode & 0o777 == 0o600
+    for words, env in ((["--no-record"], {}), ([], {"LOCALLLM_NO_RECORDS": "1"})):
+        done = cli("run", model, "-v", *words, "say y", home=tmp_path, env=env)
+        assert "localllm replay" not in done.stderr
+        assert list(folder.iterdir()) == records
+    report = json.loads(cli("run", model, "--json", "--seed=4", "say x", home=tmp_path).stdout)
+    assert report["id"] == records[0].stem  # the same question in the same way
+
+
+def test_a_record_that_fails_is_a_note(model: str, tmp_path: Path) -> None:
+    (tmp_path / "answers").write_text("in the way")
+    done = cli("run", model, "say x", home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "x\n")
+    assert done.stderr.startswith("note: the answers have no records for replay: cannot ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_choices(tmp_path: Path) -> None:
@@ -153,6 +292,32 @@ def test_json_report(model: str, tmp_path: Path) -> None:
     assert (report["seed"], report["n_ctx"], report["digest"]) == (5, 99, None)
     assert report["generated_tokens"] == 1 and report["decode_tokens_per_s"] is None
     assert report["prompt_tokens_per_s"] == report["prompt_tokens"] / 0.5
+    assert (report["engine"], report["cached_tokens"], report["notes"]) == ("native", 0, [])
+    assert report["params"] == {"seed": 5} and "logprobs" not in report
+
+
+def test_json_has_reasoning_logprobs_and_notes(model: str, tmp_path: Path) -> None:
+    def ask(*words: str) -> dict[str, Any]:
+        done = cli("run", model, "--json", *words, home=tmp_path)
+        assert done.stderr == ""
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+    report = ask("reason \\x1bhm|so")
+    assert (report["text"], report["reasoning"], report["reasoning_tokens"]) == ("so", "\x1bhm", 1)
+    assert ask("--logprobs=2", "say x")["logprobs"] == [
+        {"text": "x", "logprob": -0.5,
+         "top": [{"text": "x", "logprob": -0.5}, {"text": "\x1b", "logprob": -1.5}]}
+    ]  # fmt: skip
+    assert ask("note a\\x1bb")["notes"] == ["a\x1bb"]
+    assert ask("--engine=llama.cpp", "say x")["engine"] == "llama.cpp"
+
+
+def test_notes_of_the_session(model: str, tmp_path: Path) -> None:
+    env = {"TEST_NOTICE": "mamba\x1b[2J: running it with llama.cpp"}
+    done = cli("run", model, "note turned\\u202e", home=tmp_path, env=env)
+    assert done.stdout == "noted\n"
+    assert done.stderr == ("note: mamba\\x1b[2J: running it with llama.cpp\nnote: turned\\u202e\n")
 
 
 def test_verbose(model: str, tmp_path: Path) -> None:

@@ -1,35 +1,46 @@
 """A session that answers without a model, with the interface of `localllm.session`.
 
 What it does is told by the prompt, so that a test steers it from outside the process. `say TEXT`
-answers TEXT, in which \\xHH and \\uHHHH stand for characters. `count N` answers N numbers in 2N ms.
-`block S` holds the thread for S seconds in one call that a signal does not end, as a native prefill
-does. `fail`, `crash` and `no template` raise. Anything else is repeated as JSON, with what else was
-given. A model file whose name begins with `slow` holds the load up, as `block 30` does.
+answers TEXT, in which \\xHH and \\uHHHH stand for characters; `reason TEXT|TEXT` reasons, then
+answers. `count N` answers N numbers in 2N ms, `think N` reasons as long and answers `done`,
+`lines N` answers N lines at once. `block S` holds the thread for S seconds in one call that a
+signal does not end, as a native prefill does; `prefill S` computes a prompt for S seconds with
+progress, and can be cancelled. `note TEXT` answers with a note; `full` fills the context. `fail`,
+`crash`, `refuse` and `no template` raise. Anything else is repeated as JSON, with what else was
+given. A model file whose name begins with `slow` holds the load up, as `block 30` does, and one
+that begins with `base` has no template.
+
+Tokens are characters, and the prompt of a conversation is all of its text.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from localllm.engine.machine import MachineFacts, Roofs
 
-from localllm.errors import ArgumentError, LocalLLMError, UnsupportedError
+from localllm.errors import ArgumentError, ChatTemplateError, LocalLLMError, UnsupportedError
+from localllm.params import GenerateParams
+from localllm.store.answers import Answer, Fingerprint
+
+ENGINES = ("auto", "native", "llama.cpp")
 
 
 @dataclass(frozen=True)
-class GenerateParams:
-    temperature: float = 0.8
-    seed: int = 0
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
+class TokenLogprobs:
+    text: str
+    value: float
+    top: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -37,10 +48,13 @@ class Chunk:
     text: str
     token_ids: tuple[int, ...] = ()
     finish_reason: str | None = None
+    reasoning: str = ""
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True)
 class SessionInfo:
+    engine: str
     architecture: str
     isa: str
     n_threads: int
@@ -49,21 +63,29 @@ class SessionInfo:
     weight_bytes: int
     kv_bytes: int
     description: str
+    can_think: bool
 
 
 @dataclass
 class Stats:
     load_s: float = 0.25
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     prompt_s: float = 0.5
     first_token_s: float = 0.5
     generated_tokens: int = 0
+    reasoning_tokens: int = 0
     decode_s: float = 2.0
 
 
 class Session:
-    def __init__(self, info: SessionInfo, kv_type: str) -> None:
-        self.info, self.stats, self.kv_type = info, Stats(), kv_type
+    def __init__(self, path: Path, info: SessionInfo, kv_type: str, given: dict[str, Any]) -> None:
+        self.path, self.info, self.kv_type, self.given = path, info, kv_type, given
+        self.stats = Stats()
+        self.notes: tuple[str, ...] = ()
+        self.progress_tokens = (0, 0)
+        self.answer: Answer | None = None
+        self._kept = ""
         self._cancelled = threading.Event()
 
     @classmethod
@@ -71,11 +93,16 @@ class Session:
         cls,
         path: Path,
         *,
+        engine: str = "auto",
         n_threads: int = 0,
         n_ctx: int = 0,
         kv_type: str = "f16",
         isa: str | None = None,
+        digest: str | None = None,
+        label: str = "",
+        template: str | None = None,
         progress: Callable[[float], None] | None = None,
+        notice: Callable[[str], None] | None = None,
     ) -> Session:
         if isa == "neon":
             raise ArgumentError("the instruction set neon is not usable on this machine")
@@ -84,18 +111,52 @@ class Session:
                 progress(permille / 1000)
         if path.name.startswith("slow"):
             _hold(30)
+        if path.name.startswith("broken"):
+            raise LocalLLMError("the model cannot be loaded")
+        if notice is not None and (line := os.environ.get("TEST_NOTICE")):
+            notice(line)
         info = SessionInfo(
-            "llama", isa or "avx2", n_threads or 2, n_ctx or 2048, 64, 1000, 2000, "Fake F32"
+            engine="native" if engine == "auto" else engine,
+            architecture="llama",
+            isa=isa or "avx2",
+            n_threads=n_threads or 2,
+            n_ctx=n_ctx or 2048,
+            n_params=64,
+            weight_bytes=1000,
+            kv_bytes=2000,
+            description=os.environ.get("TEST_DESCRIPTION", "Fake F32"),
+            can_think=True,
         )
-        return cls(info, kv_type)
+        given = {"label": label, "digest": digest or "sha256:" + "0" * 64}
+        return cls(path, info, kv_type, given | ({"template": template} if template else {}))
 
-    def chat(self, messages: list[dict[str, str]], params: GenerateParams) -> Iterator[Chunk]:
-        if messages[-1]["content"] == "no template":
+    @property
+    def context_used(self) -> int:
+        return len(self._kept)
+
+    def chat(
+        self,
+        messages: list[dict[str, Any]],
+        params: GenerateParams,
+        *,
+        think: bool | str | None = None,
+    ) -> Iterator[Chunk]:
+        question = messages[-1]["content"]
+        if question == "no template" or self.path.name.startswith("base"):
             raise UnsupportedError("the file has no template\x1b")
-        return self._answer(messages[-1]["content"], {"messages": messages}, params)
+        if question == "refuse":
+            raise ChatTemplateError("the template refused the messages: \x1b[2J\u202e")
+        given: dict[str, Any] = {"messages": messages}
+        if think is not None:
+            given["think"] = think
+        prompt = "".join(str(m["content"]) for m in messages)
+        yield from self._answer(question, prompt, given, params, raw=False)
 
     def complete(self, prompt: str, params: GenerateParams) -> Iterator[Chunk]:
-        return self._answer(prompt, {"raw": prompt}, params)
+        yield from self._answer(prompt, prompt, {"raw": prompt}, params, raw=True)
+
+    def forget(self) -> None:
+        self._kept = ""
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -110,37 +171,138 @@ class Session:
         self.close()
 
     def _answer(
-        self, text: str, given: dict[str, object], params: GenerateParams
+        self,
+        question: str,
+        prompt: str,
+        given: dict[str, Any],
+        params: GenerateParams,
+        *,
+        raw: bool,
     ) -> Iterator[Chunk]:
-        self.stats.prompt_tokens = len(text)
-        verb, _, rest = text.partition(" ")
+        if len(prompt) >= self.info.n_ctx and self.info.n_ctx < 2048:
+            raise ArgumentError(
+                f"the prompt has {len(prompt)} tokens and the context holds {self.info.n_ctx}",
+                "shorten the prompt or raise the context with --ctx",
+            )
+        self.answer, self.notes = None, ()
+        kept = _common(self._kept, prompt)
+        self.stats = Stats(prompt_tokens=len(prompt), cached_tokens=min(kept, len(prompt) - 1))
+        self._kept = prompt
+        chunks: list[Chunk] = []
+        try:
+            for chunk in self._limited(self._pieces(question, given, params), params):
+                if chunk.finish_reason is not None:
+                    self._record([*chunks, chunk], question, prompt, params, raw)
+                    self._kept += "".join(c.text for c in chunks)
+                chunks.append(chunk)
+                self.stats.generated_tokens += len(chunk.token_ids)
+                self.stats.reasoning_tokens += len(chunk.token_ids) if chunk.reasoning else 0
+                yield chunk
+        finally:
+            self._cancelled.clear()
+
+    def _limited(self, pieces: Iterator[Chunk], params: GenerateParams) -> Iterator[Chunk]:
+        for n, chunk in enumerate(pieces):
+            if self._cancelled.is_set() or n == params.max_tokens or chunk.finish_reason:
+                break
+            logprobs: tuple[TokenLogprobs, ...] = ()
+            if params.logprobs is not None:
+                top = ((chunk.text, -0.5), ("\x1b", -1.5))[: params.logprobs]
+                logprobs = (TokenLogprobs(chunk.text, -0.5, top),)
+            yield dataclasses.replace(chunk, token_ids=(n,), logprobs=logprobs)
+        else:
+            chunk = Chunk("", finish_reason="stop")
+        if self._cancelled.is_set():
+            chunk = Chunk("", finish_reason="cancelled")
+        elif chunk.finish_reason is None:
+            chunk = Chunk("", finish_reason="length")
+        yield chunk
+
+    def _pieces(
+        self, question: str, given: dict[str, Any], params: GenerateParams
+    ) -> Iterator[Chunk]:
+        verb, _, rest = question.partition(" ")
         if verb == "fail":
             raise LocalLLMError("the fake failed", "Do not ask it to.")
         if verb == "crash":
             raise RuntimeError("a fault of ours")
         if verb == "block":
             _hold(float(rest))
-            pieces = []
+        elif verb == "prefill":
+            self._prefill(float(rest))
+            yield Chunk("computed")
         elif verb == "count":
-            pieces = [f"{i} " for i in range(int(rest))]
-        elif verb == "say":
-            pieces = [rest.encode("ascii").decode("unicode_escape")]
-        else:
-            settings = {"temperature": params.temperature, "seed": params.seed}
-            settings |= {"max_tokens": params.max_tokens, "kv_type": self.kv_type}
-            pieces = [json.dumps({**given, **settings})]
-        for n, piece in enumerate(pieces):
-            if self._cancelled.is_set():
-                yield Chunk("", (), "cancelled")
-                return
-            if n == params.max_tokens:
-                yield Chunk("", (), "length")
-                return
-            if verb == "count":
+            for i in range(int(rest)):
+                yield Chunk(f"{i} ")
                 time.sleep(0.002)
-            self.stats.generated_tokens += 1
-            yield Chunk(piece, (n,))
-        yield Chunk("", (), "cancelled" if self._cancelled.is_set() else "stop")
+        elif verb == "think":
+            for i in range(int(rest)):
+                yield Chunk("", reasoning=f"thought{i} ")
+                time.sleep(0.002)
+            yield Chunk("done")
+        elif verb == "lines":
+            for i in range(int(rest)):
+                yield Chunk(f"line {i}\n")
+        elif verb == "say":
+            yield Chunk(_decoded(rest))
+        elif verb == "chars":  # one chunk a character
+            for character in _decoded(rest):
+                yield Chunk(character)
+        elif verb == "reason":
+            reasoning, _, text = _decoded(rest).partition("|")
+            yield Chunk("", reasoning=reasoning)
+            yield Chunk(text)
+        elif verb == "note":
+            self.notes = (_decoded(rest),)
+            yield Chunk("noted")
+        elif verb == "full":
+            yield Chunk("as far as it goes")
+            yield Chunk("", finish_reason="length")
+        else:
+            settings: dict[str, Any] = {"temperature": params.temperature, "seed": params.seed}
+            settings |= {"max_tokens": params.max_tokens, "kv_type": self.kv_type}
+            settings |= {"params": params.changed(), "opened": self.given}
+            yield Chunk(json.dumps({**given, **settings}))
+
+    def _prefill(self, seconds: float) -> None:
+        for done in range(100):
+            self.progress_tokens = (done * 10, 1000)
+            if self._cancelled.wait(seconds / 100):
+                return
+
+    def _record(
+        self, chunks: list[Chunk], question: str, prompt: str, params: GenerateParams, raw: bool
+    ) -> None:
+        fingerprint = Fingerprint(
+            model_digest=self.given["digest"],
+            engine=self.info.engine,
+            arithmetic=1,
+            kv_type=self.kv_type,
+            params=params.changed(),
+            prompt_ids=tuple(ord(c) for c in prompt[:100]),
+        )
+        self.answer = Answer(
+            fingerprint=fingerprint,
+            model=self.given["label"],
+            title=question[:60],
+            created="2026-11-29T12:00:00+00:00",
+            token_ids=tuple(t for c in chunks for t in c.token_ids),
+            text="".join(c.text for c in chunks),
+            reasoning="".join(c.reasoning for c in chunks),
+            finish_reason=chunks[-1].finish_reason or "",
+            opened=False,
+            raw=raw,
+        )
+
+
+def _common(a: str, b: str) -> int:
+    """Length of the longest common beginning."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((n for n, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def _decoded(text: str) -> str:
+    return text.encode("ascii").decode("unicode_escape")
 
 
 def _hold(seconds: float) -> None:

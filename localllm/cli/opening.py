@@ -1,0 +1,87 @@
+"""Opening the model of `run`: found, pulled if need be, loaded with a line of progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localllm.cli import output
+from localllm.cli.interrupt import Interrupts, exit_at_once
+from localllm.cli.options import Found, find_model, hints
+from localllm.store import catalog
+
+if TYPE_CHECKING:
+    from localllm.session import Session
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a session is opened, as the options of `run` say. 0 is the default."""
+
+    engine: str = "auto"
+    n_threads: int = 0
+    n_ctx: int = 0
+    kv_type: str = "f16"
+    isa: str | None = None
+    template: str | None = None
+    plain: bool = False  # no lines that are drawn over and over
+
+
+def find(name: str) -> Found:
+    """The model behind NAME or PATH; pulls it if it is known and not here."""
+    found = find_model(name, may_pull=True)
+    if found.to_pull is not None:
+        return _pulled(found)
+    if found.model is not None and found.model.problem is not None:
+        problem = output.escape_line(found.model.problem)
+        output.say(f"note: {problem}. To check the file: localllm pull {found.label}")
+    return found
+
+
+def load(found: Found, opening: Opening) -> Session:
+    """Loads a model. Ctrl-C meanwhile ends the process, as nothing is held that could be lost."""
+    from localllm.session import Session  # numpy and the engine: 100 ms
+
+    line = output.ProgressLine(enabled=not opening.plain)
+
+    def show(share: float) -> None:
+        line.draw(f"loading {found.label} {share:4.0%}")
+
+    def notice(text: str) -> None:
+        line.clear()
+        output.note(text)
+
+    try:
+        with Interrupts(exit_at_once), hints(found):
+            return Session.open(
+                found.path,
+                engine=opening.engine,
+                n_threads=opening.n_threads,
+                n_ctx=opening.n_ctx,
+                kv_type=opening.kv_type,
+                isa=opening.isa,
+                digest=found.digest,
+                label=found.label,
+                template=opening.template,
+                progress=show,
+                notice=notice,
+            )
+    finally:
+        line.clear()
+
+
+def is_base(found: Found) -> bool:
+    """Whether the catalogue says that this very file was never taught to chat."""
+    if found.model is None or found.model.record is None:
+        return False
+    entry = catalog.load().find(found.model.ref)
+    return entry is not None and entry.sha256 == found.model.record.sha256 and not entry.chat
+
+
+def _pulled(found: Found) -> Found:
+    from localllm.cli.pull import pull_model
+
+    assert found.to_pull is not None  # the caller looked
+    output.say(f"{found.label} is not on this machine yet: pulling it.")
+    model = pull_model(found.to_pull)
+    return Found(found.label, model.path, model)

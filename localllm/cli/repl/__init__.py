@@ -1,0 +1,1 @@
+"""The prompt that `localllm run NAME` keeps open: a conversation with commands."""

@@ -1,0 +1,191 @@
+"""A conversation with a model: the messages, the settings, and what is asked of the session."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from localllm.cli import opening, output, report
+from localllm.cli.answer_view import FOLD, AnswerView, Shown
+from localllm.cli.asking import Asker, Recorder
+from localllm.cli.interrupt import Interrupts
+from localllm.cli.options import Found, find_model, hints
+from localllm.cli.repl.terminal import no_echo
+from localllm.errors import ArgumentError, LocalLLMError
+from localllm.params import GenerateParams
+
+if TYPE_CHECKING:
+    from localllm.cli.opening import Opening
+    from localllm.cli.run import Wishes
+    from localllm.session import Session
+
+#: {"role": "user" or "assistant", "content"}, and where there are any "reasoning_content",
+#: "images" (paths), "id" (of the record) and "finish_reason".
+Message = dict[str, Any]
+_SENT = ("role", "content", "reasoning_content", "images")
+
+
+@dataclass
+class Totals:
+    """Sums over the answers of a conversation."""
+
+    answers: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    reasoning_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Settings:
+    """What /set and /think change. sampling holds only parameters that were given."""
+
+    sampling: dict[str, Any] = field(default_factory=dict)
+    system: str | None = None
+    think: bool | str | None = None
+    thinking: str = FOLD
+    verbose: bool = False
+
+
+class Chat:
+    """One conversation over one session, which another model may replace."""
+
+    def __init__(self, found: Found, session: Session, wishes: Wishes) -> None:
+        self.found, self.session = found, session
+        self.opening: Opening = wishes.opening
+        self.settings = Settings(
+            sampling=dict(wishes.sampling),
+            system=wishes.system,
+            think=wishes.think,
+            thinking=wishes.thinking,
+            verbose=wishes.verbose,
+        )
+        self.messages: list[Message] = []
+        self.totals = Totals()
+        self._asker = Asker(found, session, raw=wishes.raw)
+        self._recorder = Recorder(enabled=wishes.record)
+        self._told: set[str] = set()
+
+    @property
+    def plain(self) -> bool:
+        """Whether no line may be drawn over."""
+        return self.opening.plain
+
+    @property
+    def last_reasoning(self) -> str:
+        """The reasoning of the newest answer; empty if it has none."""
+        return str(self.messages[-1].get("reasoning_content", "")) if self.messages else ""
+
+    def send(self, message: Message) -> bool:
+        """Asks and shows the answer; both are then part of the conversation. Neither is after an
+        error, or after a stop (False) before anything came."""
+        return self._answer([*self.messages, message], self.settings.sampling)
+
+    def regenerate(self, seed: int | None) -> None:
+        """Answers the last question again, with a new seed unless one is given. After an error the
+        old answer is still there."""
+        if not self.messages:
+            raise ArgumentError("there is no question to answer again", "Ask something first.")
+        seed = secrets.randbits(32) if seed is None else seed
+        last = self.messages[-1]["role"]
+        asked = self.messages[:-1] if last == "assistant" else self.messages
+        self._answer(asked, {**self.settings.sampling, "seed": seed})
+
+    def clear(self) -> None:
+        """Forgets the messages, and what the engine keeps of them."""
+        self.messages = []
+        self.totals = Totals()
+        self.session.forget()
+
+    def replace(self, messages: list[Message]) -> None:
+        """Goes on with another conversation."""
+        self.clear()
+        self.messages = messages
+
+    def switch(self, name: str) -> None:
+        """Goes on with another model. If that cannot be loaded, the old one is loaded again."""
+        found = opening.find(name)
+        self.session.close()  # both at once may not fit into the memory
+        try:
+            self.session = opening.load(found, self.opening)
+        except BaseException:
+            self.session = opening.load(self.found, self.opening)
+            raise
+        self.found = found
+        self._asker = Asker(found, self.session, raw=False)
+
+    def model_exists(self, name: str) -> bool:
+        """Whether a name or path leads to a model."""
+        try:
+            find_model(name, may_pull=True)
+        except LocalLLMError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Ends the session that is open now."""
+        self.session.close()
+
+    def _answer(self, asked: list[Message], sampling: dict[str, Any]) -> bool:
+        params = GenerateParams(**{"seed": secrets.randbits(32), **sampling})
+        view = AnswerView(
+            self.session,
+            thinking=self.settings.thinking,
+            plain=self.plain,
+            fold_hint="" if self.plain else " (/think show)",
+        )
+        with hints(self.found), no_echo(), Interrupts(self.session.cancel, ends=False):
+            shown = view.show(self._asker.ask(self._to_send(asked), params, self.settings.think))
+        identity = self._recorder.save(self.session)
+        nothing = shown.finish_reason == "cancelled" and not (shown.text or shown.reasoning)
+        if not nothing:
+            message: Message = {"role": "assistant", "content": shown.text}
+            if shown.reasoning:
+                message["reasoning_content"] = shown.reasoning
+            if identity:
+                message["id"] = identity
+            self.messages = [*asked, {**message, "finish_reason": shown.finish_reason}]
+        self._count()
+        self._tell(shown, params, identity)
+        return not nothing
+
+    def _to_send(self, asked: list[Message]) -> list[Message]:
+        system = self.settings.system
+        begin = [] if system is None else [{"role": "system", "content": system}]
+        return [*begin, *({key: m[key] for key in _SENT if key in m} for m in asked)]
+
+    def _count(self) -> None:
+        stats, totals = self.session.stats, self.totals
+        totals.answers += 1
+        totals.prompt_tokens += stats.prompt_tokens
+        totals.cached_tokens += stats.cached_tokens
+        totals.generated_tokens += stats.generated_tokens
+        totals.reasoning_tokens += stats.reasoning_tokens
+        totals.seconds += stats.prompt_s + stats.decode_s
+
+    def _tell(self, shown: Shown, params: GenerateParams, identity: str | None) -> None:
+        """What is said after an answer: how it ended, notes that are new, the footer."""
+        info = self.session.info
+        if shown.finish_reason == "cancelled":
+            some = shown.text or shown.reasoning
+            kept = "what is there stays in the conversation" if some else "before anything came"
+            output.note(f"stopped, {kept}")
+        elif shown.finish_reason == "length" and params.max_tokens is None:
+            output.note(
+                f"the context of {info.n_ctx:,} tokens is full: /clear begins anew, and "
+                f"localllm run --ctx {2 * info.n_ctx} has more room"
+            )
+        for note in self.session.notes:
+            if note not in self._told:
+                self._told.add(note)
+                output.note(note)
+        output.say(output.dim(report.footer(self.session.stats)))
+        if self.settings.verbose:
+            facts = report.facts(
+                self.found, self.session, params, self.opening.kv_type, shown.finish_reason
+            )
+            output.say(report.verbose_text(facts))
+            if identity is not None:
+                output.say(f"{'replay with':12} localllm replay {identity}")

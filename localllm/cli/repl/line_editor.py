@@ -1,0 +1,223 @@
+"""The line editor of the prompt: the one place that uses prompt_toolkit."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import History
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
+from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output.color_depth import ColorDepth
+
+from localllm.cli import output
+from localllm.cli.repl.history import HistoryFile
+from localllm.cli.repl.plain_reader import open_quotes
+
+MAX_SHOWN_PASTE = 4096  # bytes; a longer paste is shown as a placeholder
+_MAX_FILES = 200
+_AT = re.compile(r"""(?:^|(?<=\s))@(?:"(?P<quoted>[^"\n]*)|(?P<bare>(?:\\ |[^\s"'])*))$""")
+
+
+class LineEditor:
+    """Texts of one or more lines from a terminal, with history and completion."""
+
+    interactive = True
+
+    def __init__(self, complete: Callable[[str], list[str]]) -> None:
+        self._history = HistoryFile()
+        self._pastes = Pastes()
+        self._interrupted = ""
+        self._remarked = False
+        self._prompt: PromptSession[str] = PromptSession(
+            ">>> ",
+            multiline=True,
+            prompt_continuation="... ",
+            completer=_Words(complete),
+            complete_while_typing=False,
+            history=_History(self._history),
+            key_bindings=self._bindings(),
+            input_processors=[_Harmless()],
+            enable_suspend=True,
+            enable_open_in_editor=True,
+            tempfile_suffix=".md",
+            color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
+            output=_output(),
+        )
+
+    @property
+    def keeps_history(self) -> bool:
+        return self._history.enabled
+
+    @keeps_history.setter
+    def keeps_history(self, value: bool) -> None:
+        self._history.enabled = value
+
+    def read(self, default: str) -> str:
+        self._interrupted = ""
+        text = self._prompt.prompt(default=default)
+        if self._history.problem and not self._remarked:
+            self._remarked = True
+            output.note(self._history.problem)
+        return text
+
+    def expand(self, text: str) -> str:
+        return self._pastes.expand(text)
+
+    def was_empty(self) -> bool:
+        return not self._interrupted.strip()
+
+    def _bindings(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            if open_quotes(event.current_buffer.text):
+                event.current_buffer.insert_text("\n")
+            else:
+                event.current_buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-c")
+        @keys.add("<sigint>")
+        def _(event: KeyPressEvent) -> None:
+            self._interrupted = event.current_buffer.text
+            event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+            event.current_buffer.insert_text(self._pastes.shown(text))
+
+        @keys.add("backspace")
+        def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            buffer.delete_before_cursor(self._pastes.length_before(buffer.document))
+
+        return keys
+
+
+class Pastes:
+    """Long pastes, each behind a short text that stands for it."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def shown(self, text: str) -> str:
+        """What to show for a paste: a placeholder if it is long."""
+        n_bytes = len(text.encode("utf-8", "replace"))
+        if n_bytes <= MAX_SHOWN_PASTE:
+            return text
+        size = output.size_text(n_bytes)
+        placeholder, n = f"[pasted {size}]", 1
+        while self._texts.get(placeholder, text) != text:
+            n += 1
+            placeholder = f"[pasted {size}, {n}]"
+        self._texts[placeholder] = text
+        return placeholder
+
+    def expand(self, text: str) -> str:
+        """A text with every placeholder replaced by what it stands for."""
+        if not self._texts:
+            return text
+        pattern = "|".join(map(re.escape, self._texts))
+        return re.sub(pattern, lambda match: self._texts[match[0]], text)
+
+    def length_before(self, document: Document) -> int:
+        """Characters that a backspace takes: a whole placeholder, or one."""
+        before = document.text_before_cursor
+        return next((len(each) for each in self._texts if before.endswith(each)), 1)
+
+
+class _History(History):
+    """prompt_toolkit's history over our file."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def load_history_strings(self) -> Iterable[str]:
+        return reversed(self._file.read())
+
+    def store_string(self, string: str) -> None:
+        self._file.add(string)
+
+
+class _Harmless(Processor):
+    """Shows characters that could reorder or break the line as U+FFFD. Each stays one character,
+    so positions need no mapping."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        fragments: StyleAndTextTuples = [
+            (fragment[0], "".join("\ufffd" if output.escape(c) != c else c for c in fragment[1]))
+            if output.escape(fragment[1]) != fragment[1]
+            else fragment
+            for fragment in transformation_input.fragments
+        ]
+        return Transformation(fragments)
+
+
+class _Words(Completer):
+    """Commands with their arguments, and files after @."""
+
+    def __init__(self, complete: Callable[[str], list[str]]) -> None:
+        self._complete = complete
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        line = document.text_before_cursor
+        if match := _AT.search(line):
+            yield from _files(match)
+        elif line.startswith("/") and "\n" not in line:
+            word = line.rpartition(" ")[2]
+            for each in self._complete(line):
+                yield Completion(each, -len(word), display=output.escape_line(each))
+
+
+def _files(match: re.Match[str]) -> Iterable[Completion]:
+    typed = match["quoted"] if match["quoted"] is not None else match["bare"].replace("\\ ", " ")
+    head, _, begin = typed.rpartition("/")
+    folder = head + "/" if "/" in typed else ""
+    try:
+        names = sorted(
+            entry.name + ("/" if entry.is_dir() else "")
+            for entry in os.scandir(Path(folder or ".").expanduser())
+            if entry.name.startswith(begin) and (begin or not entry.name.startswith("."))
+        )
+    except (OSError, ValueError, RuntimeError):
+        return
+    for name in names[:_MAX_FILES]:
+        if output.escape_line(name) != name or '"' in name:
+            continue  # cannot be typed either
+        whole = folder + name
+        quoted = match["quoted"] is not None or any(c.isspace() or c == "'" for c in whole)
+        text = f'@"{whole}' + ("" if name.endswith("/") else '"') if quoted else f"@{whole}"
+        yield Completion(text, -len(match[0]), display=name)
+
+
+def _output() -> Output:
+    if os.name == "nt":
+        return create_output(stdout=sys.stdout)
+    from prompt_toolkit.output.vt100 import Vt100_Output
+
+    class Quiet(Vt100_Output):
+        """Asks the terminal nothing: where it does not answer, a warning would follow."""
+
+        @property
+        def responds_to_cpr(self) -> bool:
+            return False
+
+    return Quiet.from_pty(sys.stdout, term=os.environ.get("TERM"))
