@@ -10,9 +10,9 @@ from localllm.cli import opening, output, report
 from localllm.cli.answer_view import FOLD, AnswerView, Shown
 from localllm.cli.asking import Asker, Recorder
 from localllm.cli.interrupt import Interrupts
-from localllm.cli.options import Found, find_model, hints
+from localllm.cli.options import Found, hints
 from localllm.cli.repl.terminal import no_echo
-from localllm.errors import ArgumentError, LocalLLMError
+from localllm.errors import ArgumentError
 from localllm.params import GenerateParams
 
 if TYPE_CHECKING:
@@ -109,20 +109,15 @@ class Chat:
         found = opening.find(name)
         self.session.close()  # both at once may not fit into the memory
         try:
-            self.session = opening.load(found, self.opening)
+            self._use(found, raw=False)
         except BaseException:
-            self.session = opening.load(self.found, self.opening)
+            self._use(self.found, raw=self._asker.raw)
             raise
-        self.found = found
-        self._asker = Asker(found, self.session, raw=False)
 
-    def model_exists(self, name: str) -> bool:
-        """Whether a name or path leads to a model."""
-        try:
-            find_model(name, may_pull=True)
-        except LocalLLMError:
-            return False
-        return True
+    def _use(self, found: Found, *, raw: bool) -> None:
+        self.session = opening.load(found, self.opening)
+        self.found = found
+        self._asker = Asker(found, self.session, raw=raw)
 
     def close(self) -> None:
         """Ends the session that is open now."""

@@ -41,7 +41,7 @@ class LineEditor:
         self._prompt: PromptSession[str] = PromptSession(
             ">>> ",
             multiline=True,
-            prompt_continuation="... ",
+            prompt_continuation=lambda width, line, wrap: "" if wrap else "... ",
             completer=_Words(complete),
             complete_while_typing=False,
             history=_History(self._history),
