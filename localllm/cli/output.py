@@ -31,6 +31,9 @@ _CLEAR_LINE = "\r\x1b[K"
 _REDRAW_S = 0.1
 
 
+_asked_plain = False
+
+
 class OutputError(FileError):
     """stdout takes no more: there is no way to go on."""
 
@@ -97,6 +100,17 @@ def emit(text: str) -> None:
         raise OutputError(f"cannot write the output: {e.strerror or e}") from e
 
 
+def write_plainly(asked: bool) -> None:
+    """Whether the user asked for no control sequences and no lines that are drawn twice."""
+    global _asked_plain
+    _asked_plain = asked
+
+
+def is_plain() -> bool:
+    """Whether such output was asked for, or the terminal knows nothing else."""
+    return _asked_plain or os.environ.get("TERM") == "dumb"
+
+
 def styled(text: str, code: str) -> str:
     """`text` with an SGR code if stderr shows colours."""
     return f"\x1b[{code}m{text}\x1b[0m" if is_screen() and not os.environ.get("NO_COLOR") else text
@@ -119,6 +133,7 @@ def fit(text: str, columns: int) -> str:
 
 def setup_streams() -> None:
     """Makes every character printable: what the encoding lacks appears escaped."""
+    write_plainly(False)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -153,9 +168,9 @@ def duration_text(seconds: float) -> str:
 class ProgressLine:
     """One line on stderr that is drawn over and over; nothing at all where there is no screen."""
 
-    def __init__(self, *, enabled: bool = True) -> None:
+    def __init__(self) -> None:
         self.shown = False
-        self._enabled = enabled and is_screen()
+        self._enabled = is_screen()
         self._drawn_at = 0.0
 
     @property
@@ -200,4 +215,4 @@ def is_screen() -> bool:
         tty = sys.stderr is not None and sys.stderr.isatty()
     except ValueError:
         return False
-    return tty and os.environ.get("TERM") != "dumb"
+    return tty and not is_plain()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
 from dataclasses import dataclass
@@ -40,10 +39,6 @@ class Wishes:
     raw: bool
     record: bool
     verbose: bool
-
-    @property
-    def plain(self) -> bool:
-        return self.opening.plain
 
 
 @click.command("run", cls=RunCommand)
@@ -121,8 +116,10 @@ def command(model: str, prompt: tuple[str, ...], as_json: bool, **options: Any) 
     On the screen control characters in the answer are shown escaped, as \\x1b; --json has the
     exact text. Ctrl-C ends the answer, a second one ends the program.
     """
+    plain = options.pop("plain")
+    output.write_plainly(plain)
     wishes = _wishes(options)
-    talks = wishes.plain or (sys.stdin is not None and sys.stdin.isatty())
+    talks = plain or (sys.stdin is not None and sys.stdin.isatty())
     if not prompt and talks and not as_json:
         from localllm.cli.repl.loop import converse
 
@@ -152,7 +149,6 @@ def _wishes(options: dict[str, Any]) -> Wishes:
             kv_type=options.pop("kv_type"),
             isa=options.pop("isa"),
             template=None if template is None else _template(template),
-            plain=options.pop("plain"),
         ),
         system=system,
         think=False if no_think else None if think is None else THINK[think],
@@ -186,12 +182,7 @@ def _answer_once(model: str, text: str, wishes: Wishes, *, as_json: bool) -> int
     with hints(found), opening.load(found, wishes.opening) as session:
         system = [] if wishes.system is None else [{"role": "system", "content": wishes.system}]
         messages = [*system, {"role": "user", "content": text}]
-        view = AnswerView(
-            session,
-            thinking=wishes.thinking,
-            plain=wishes.plain or os.environ.get("TERM") == "dumb",
-            quiet=as_json,
-        )
+        view = AnswerView(session, thinking=wishes.thinking, quiet=as_json)
         asker = Asker(found, session, raw=wishes.raw)
         with Interrupts(session.cancel):
             shown = view.show(asker.ask(messages, params, wishes.think))

@@ -79,7 +79,7 @@ def test_set_and_show(model: str, tmp_path: Path) -> None:
         assert "Be brief." in t.enter("/show system")
         assert "llama" in t.enter("/show info") and "native, 2 threads" in t.text
         assert "CC0" in t.enter("/show license")
-        assert "no template" in t.enter("/show template")
+        assert "{{ messages }}" in t.enter("/show template")
         assert "There is: info, license" in t.enter("/show modelfile")
         t.enter("/set verbose")
         assert "ended by stop" in t.enter("say x") and "localllm replay " in t.text

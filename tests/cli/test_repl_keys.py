@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -69,18 +70,21 @@ def test_paste_of_a_megabyte(model: str, tmp_path: Path) -> None:
     assert len(text) > 1_000_000
     with Terminal(tmp_path, "run", model) as t:
         t.until_prompt()
+        t.type("digest ")
+        t.until("digest")
         began = time.monotonic()
+        t.type("\x1b[200~")
         # A terminal takes no more than the program reads: what comes back must be read meanwhile.
         for at in range(0, len(text), 32768):
-            t.type(paste(text)[: 6 if at == 0 else 0] + text[at : at + 32768])
+            t.type(text[at : at + 32768])
             t.pump(0)
         t.type("\x1b[201~")
         t.until("[pasted 1.1 MB]")
         assert time.monotonic() - began < 10
-        n = len(t.raw)
-        t.type(" what is it?\r")
-        t.until_prompt(2)
-        assert last_content(t.raw[n:]) == text + " what is it?"
+        assert len(t.raw) < 20_000  # what is pasted is not drawn
+        whole = text + "what is it?"
+        answer = t.enter("what is it?")
+        assert f"{len(whole)} {hashlib.sha256(whole.encode()).hexdigest()}" in answer
 
 
 def test_paste_is_editable(model: str, tmp_path: Path) -> None:
@@ -243,9 +247,9 @@ def test_signals_restore_the_terminal(model: str, tmp_path: Path, number: signal
         at_prompt = termios.tcgetattr(t.child.child_fd)
         assert at_prompt[3] & termios.ICANON == 0
         os.kill(t.child.pid, number)
-        deadline = time.monotonic() + 10
-        while t.pump(0.05) and time.monotonic() < deadline:
-            after = termios.tcgetattr(t.child.child_fd)
+        while t.pump(0.05):
+            pass
+        after = termios.tcgetattr(t.child.child_fd)
         assert after[3] & (termios.ICANON | termios.ECHO) == before[3] & (
             termios.ICANON | termios.ECHO
         )

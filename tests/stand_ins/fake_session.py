@@ -5,10 +5,10 @@ answers TEXT, in which \\xHH and \\uHHHH stand for characters; `reason TEXT|TEXT
 answers. `count N` answers N numbers in 2N ms, `think N` reasons as long and answers `done`,
 `lines N` answers N lines at once. `block S` holds the thread for S seconds in one call that a
 signal does not end, as a native prefill does; `prefill S` computes a prompt for S seconds with
-progress, and can be cancelled. `note TEXT` answers with a note; `full` fills the context. `fail`,
-`crash`, `refuse` and `no template` raise. Anything else is repeated as JSON, with what else was
-given. A model file whose name begins with `slow` holds the load up, as `block 30` does, and one
-that begins with `base` has no template.
+progress, and can be cancelled. `note TEXT` answers with a note, `digest TEXT` with its length and
+SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no template` raise. Anything else
+is repeated as JSON, with what else was given. A model file whose name begins with `slow` holds the
+load up, as `block 30` does, `broken` cannot be loaded, and `base` has no template.
 
 Tokens are characters, and the prompt of a conversation is all of its text.
 """
@@ -255,6 +255,8 @@ class Session:
         elif verb == "note":
             self.notes = (_decoded(rest),)
             yield Chunk("noted")
+        elif verb == "digest":
+            yield Chunk(f"{len(rest)} {hashlib.sha256(rest.encode()).hexdigest()}")
         elif verb == "full":
             yield Chunk("as far as it goes")
             yield Chunk("", finish_reason="length")

@@ -69,11 +69,6 @@ class Chat:
         self._told: set[str] = set()
 
     @property
-    def plain(self) -> bool:
-        """Whether no line may be drawn over."""
-        return self.opening.plain
-
-    @property
     def last_reasoning(self) -> str:
         """The reasoning of the newest answer; empty if it has none."""
         return str(self.messages[-1].get("reasoning_content", "")) if self.messages else ""
@@ -128,8 +123,7 @@ class Chat:
         view = AnswerView(
             self.session,
             thinking=self.settings.thinking,
-            plain=self.plain,
-            fold_hint="" if self.plain else " (/think show)",
+            fold_hint="" if output.is_plain() else " (/think show)",
         )
         with hints(self.found), no_echo(), Interrupts(self.session.cancel, ends=False):
             shown = view.show(self._asker.ask(self._to_send(asked), params, self.settings.think))

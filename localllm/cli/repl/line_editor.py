@@ -32,6 +32,7 @@ class LineEditor:
     """Texts of one or more lines from a terminal, with history and completion."""
 
     interactive = True
+    edits = True
 
     def __init__(self, complete: Callable[[str], list[str]]) -> None:
         self._history = HistoryFile()
