@@ -7,6 +7,7 @@ Ollama's where these agree; ALIASES holds the others.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
@@ -282,6 +283,40 @@ ALIASES = {
     "mirostat_ent": "mirostat_tau",
     "sampler_seq": "samplers",
 }
+
+#: Keys by which the maker of a GGUF file recommends values (llama.cpp, pull request 17120).
+MODEL_KEYS = {
+    f"general.sampling.{key}": name
+    for key, name in (
+        ("sequence", "samplers"),
+        ("temp", "temperature"),
+        ("top_k", "top_k"),
+        ("top_p", "top_p"),
+        ("min_p", "min_p"),
+        ("xtc_probability", "xtc_probability"),
+        ("xtc_threshold", "xtc_threshold"),
+        ("penalty_last_n", "repeat_last_n"),
+        ("penalty_repeat", "repeat_penalty"),
+        ("mirostat", "mirostat"),
+        ("mirostat_tau", "mirostat_tau"),
+        ("mirostat_eta", "mirostat_eta"),
+    )
+}
+
+
+def recommended(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that a model's file recommends; values out of range are left out."""
+    found = {}
+    for key, name in MODEL_KEYS.items():
+        value = metadata.get(key)
+        if value is None:
+            continue
+        row = PARAMETERS[name]
+        if isinstance(value, float):
+            value = float(f"{value:.6g}")  # 0.95 as a 32-bit float is 0.949999988
+        with contextlib.suppress(ArgumentError):
+            found[name] = row.parse(value) if isinstance(value, str) else row.checked(value)
+    return found
 
 
 def find(name: str) -> Parameter:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from localllm.errors import LocalLLMError
 
 BLOCK_TOKENS = 32
+#: Tokens by which a sequence can always be rolled back, also behind a window.
+ROLLBACK_TOKENS = 64
 
 #: Copies a block on the native side: (group, source, destination).
 CopyBlock = Callable[[int, int, int], None]
@@ -94,17 +96,38 @@ class BlockTable:
         return other
 
     def drop_left_behind(self, next_pos: int) -> None:
-        """Releases blocks that no token from `next_pos` on can see any more."""
+        """Releases blocks that no token from `next_pos` on can see any more, nor one from
+        ROLLBACK_TOKENS before it."""
         for group, window in enumerate(self._windows):
             if not window:
                 continue
             blocks = self.entries[group]
-            first_seen = max(0, next_pos - window + 1) // BLOCK_TOKENS
+            first_seen = _first_seen(next_pos - ROLLBACK_TOKENS, window)
             for i in range(min(first_seen, len(blocks)) - 1, -1, -1):
                 if blocks[i] < 0:
                     break
                 self._pool.release(group, blocks[i])
                 blocks[i] = -1
+
+    def reaches(self, n_tokens: int) -> bool:
+        """Whether the sequence can be rolled back to its first `n_tokens`: every block that the
+        token after them sees is there."""
+        n_blocks = -(-n_tokens // BLOCK_TOKENS)
+        for group, window in enumerate(self._windows):
+            blocks = self.entries[group]
+            first = _first_seen(n_tokens, window) if window else 0
+            if len(blocks) < n_blocks or any(block < 0 for block in blocks[first:n_blocks]):
+                return False
+        return True
+
+    def truncate(self, n_tokens: int) -> None:
+        """Forgets all but the first `n_tokens`, which `reaches` must hold for."""
+        n_blocks = -(-n_tokens // BLOCK_TOKENS)
+        for group, blocks in enumerate(self.entries):
+            for block in blocks[n_blocks:]:
+                if block >= 0:
+                    self._pool.release(group, block)
+            del blocks[n_blocks:]
 
     def prepare(self, first_pos: int, n_tokens: int, copy_block: CopyBlock) -> None:
         """Makes positions first_pos .. first_pos + n_tokens - 1 writable: allocates what is missing
@@ -126,3 +149,8 @@ class BlockTable:
                 if block >= 0:
                     self._pool.release(group, block)
             blocks.clear()
+
+
+def _first_seen(position: int, window: int) -> int:
+    """The first block that a token at `position` sees in a window."""
+    return max(0, position - window + 1) // BLOCK_TOKENS

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localllm import native
-from localllm.engine.blocks import BLOCK_TOKENS, BlockPool, BlockTable
+from localllm.engine.blocks import BLOCK_TOKENS, ROLLBACK_TOKENS, BlockPool, BlockTable
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.native import ffi, lib
 
@@ -139,6 +139,11 @@ class SequenceState:
         self.table = table
         self.n_computed = n_computed
 
+    def truncate(self, n_tokens: int) -> None:
+        """Forgets all but the first `n_tokens`; `table.reaches` must hold for them."""
+        self.table.truncate(n_tokens)
+        self.n_computed = min(self.n_computed, n_tokens)
+
 
 @dataclass(frozen=True)
 class Feed:
@@ -175,7 +180,8 @@ class Runner:
     """A KV pool and an executor over a model.
 
     n_ctx_tokens: tokens that the pool's full-attention group can hold, over all sequences.
-    max_batch_tokens, max_sequences: limits of one step. n_sampled: only token ids below it are
+    max_batch_tokens, max_sequences: limits of one step. n_forks: sequences that are kept beside
+    those that run and share their full-attention blocks. n_sampled: only token ids below it are
     sampled, for weights with more rows than the tokenizer has tokens (0: all).
 
     Raises ArgumentError, OutOfMemoryError.
@@ -189,13 +195,18 @@ class Runner:
         n_ctx_tokens: int = 4096,
         max_batch_tokens: int = 512,
         max_sequences: int = 16,
+        n_forks: int = 0,
         n_sampled: int = 0,
     ) -> None:
         if n_ctx_tokens < 1:
             raise ArgumentError(f"the context is {n_ctx_tokens} tokens, at least 1 is needed")
         self.model = model
         self.max_batch_tokens, self.max_sequences = max_batch_tokens, max_sequences
-        capacity = [self._capacity(window, n_ctx_tokens) for window in model.info.group_window]
+        n_kept = max_sequences + n_forks
+        capacity = [
+            blocks_needed(window, n_ctx_tokens, max_batch_tokens, n_kept)
+            for window in model.info.group_window
+        ]
         self.blocks = BlockPool(capacity)
         self._pool = native.create(
             "llm_kv_pool *",
@@ -222,15 +233,6 @@ class Runner:
             n * model.kv_block_bytes(kv_type, group) for group, n in enumerate(capacity)
         )
         self.scratch_bytes = int(lib.llm_exec_scratch_bytes(self._exec))
-
-    def _capacity(self, window: int, n_ctx_tokens: int) -> int:
-        """Blocks of a group: one partly filled block more per sequence; a window needs no more than
-        the window and a step's tokens, per sequence."""
-        full = -(-n_ctx_tokens // BLOCK_TOKENS) + self.max_sequences
-        if not window:
-            return full
-        seen = -(-(window + self.max_batch_tokens) // BLOCK_TOKENS) + 2
-        return min(full, seen * self.max_sequences)
 
     def new_sequence(self) -> SequenceState:
         return SequenceState(BlockTable(self.blocks, self.model.info.group_window))
@@ -373,6 +375,16 @@ class Runner:
             if getattr(self, name) is not None:
                 ffi.release(getattr(self, name))
                 setattr(self, name, None)
+
+
+def blocks_needed(window: int, n_ctx_tokens: int, max_batch_tokens: int, n_sequences: int) -> int:
+    """KV blocks of a layer group: for each sequence a partly filled one more; a window needs no
+    more than the window, a step and what may be rolled back."""
+    full = -(-n_ctx_tokens // BLOCK_TOKENS) + n_sequences
+    if not window:
+        return full
+    seen = window + max_batch_tokens + ROLLBACK_TOKENS
+    return min(full, (-(-seen // BLOCK_TOKENS) + 2) * n_sequences)
 
 
 def _int32(values: list[int], what: str) -> npt.NDArray[np.int32]:

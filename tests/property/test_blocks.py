@@ -11,7 +11,13 @@ import random
 
 import pytest
 
-from localllm.engine.blocks import BLOCK_TOKENS, BlockPool, BlockTable, PoolFullError
+from localllm.engine.blocks import (
+    BLOCK_TOKENS,
+    ROLLBACK_TOKENS,
+    BlockPool,
+    BlockTable,
+    PoolFullError,
+)
 
 FULL = os.environ.get("FULL") == "1"
 N_OPERATIONS = 1_000_000 if FULL else 50_000
@@ -27,30 +33,37 @@ class World:
         self.memory: dict[tuple[int, int], list[int]] = {}  # (group, block) -> 32 contents
         self.tables: list[BlockTable] = []
         self.written: list[list[int]] = []  # per sequence, per position
+        self.longest: list[int] = []  # per sequence: where its last write began
         self.next_content = 0
 
     def copy_block(self, group: int, source: int, destination: int) -> None:
-        self.memory[group, destination] = list(self.memory[group, source])
+        # A block that a failed write gained may be shared before anything is in it.
+        unwritten = [-1] * BLOCK_TOKENS
+        self.memory[group, destination] = list(self.memory.get((group, source), unwritten))
 
     def new(self) -> None:
         self.tables.append(BlockTable(self.pool, WINDOWS))
         self.written.append([])
+        self.longest.append(0)
 
     def fork(self) -> None:
         i = self.random.randrange(len(self.tables))
         self.tables.append(self.tables[i].fork())
         self.written.append(list(self.written[i]))
+        self.longest.append(self.longest[i])
 
     def free(self) -> None:
         i = self.random.randrange(len(self.tables))
         self.tables.pop(i).clear()
         self.written.pop(i)
+        self.longest.pop(i)
 
     def write(self) -> None:
         i = self.random.randrange(len(self.tables))
         table, written, n = self.tables[i], self.written[i], self.random.randint(1, 50)
         first = len(written)
         table.drop_left_behind(first)
+        self.longest[i] = max(self.longest[i], first)
         try:
             table.prepare(first, n, self.copy_block)
         except PoolFullError:
@@ -64,6 +77,25 @@ class World:
                 assert self.pool.references(group, block) == 1
                 cell = self.memory.setdefault((group, block), [-1] * BLOCK_TOKENS)
                 cell[pos % BLOCK_TOKENS] = self.next_content
+
+    def roll_back(self) -> None:
+        """A sequence is cut: a little is always possible, and what is possible is exact."""
+        i = self.random.randrange(len(self.tables))
+        table, written = self.tables[i], self.written[i]
+        last = self.longest[i]
+        n = self.random.randint(0, len(written))
+        seen = [(max(0, n - w + 1) if w else 0) // BLOCK_TOKENS for w in WINDOWS]
+        there = all(
+            block >= 0
+            for group, first in enumerate(seen)
+            for block in table.entries[group][first : -(-n // BLOCK_TOKENS)]
+        )
+        assert table.reaches(n) == there
+        assert there or last - n > ROLLBACK_TOKENS
+        assert not table.reaches(len(table.entries[0]) * BLOCK_TOKENS + 1)
+        if there:
+            table.truncate(n)
+            del written[n:]
 
     def check(self) -> None:
         counts: list[dict[int, int]] = [{}, {}]
@@ -90,7 +122,8 @@ def test_pool_against_a_model(seed: int) -> None:
     for step in range(N_OPERATIONS // 4):
         choices = [world.new] if len(world.tables) < 6 else []
         if world.tables:
-            choices += [world.write] * 6 + [world.fork] * 2 * (len(world.tables) < 6) + [world.free]
+            choices += [world.write] * 6 + [world.fork] * 2 * (len(world.tables) < 6)
+            choices += [world.roll_back] * 2 + [world.free]
         world.random.choice(choices)()
         if step % 50 == 0:
             world.check()
