@@ -3,10 +3,10 @@
 What it does is told by the prompt, so that a test steers it from outside the process. `say TEXT`
 answers TEXT, in which \\xHH and \\uHHHH stand for characters; `reason TEXT|TEXT` reasons, then
 answers. `count N` answers N numbers in 2N ms, `think N` reasons as long and answers `done`,
-`lines N` answers N lines at once. `block S` holds the thread for S seconds in one call that a
-signal does not end, as a native prefill does; `prefill S` computes a prompt for S seconds with
-progress, and can be cancelled. `note TEXT` answers with a note, `digest TEXT` with its length and
-SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no template` raise. Anything else
+`lines N` answers N lines at once, `wide N` one line of N characters. `block S` holds the thread for
+S seconds in one call that a signal does not end, as a native prefill does; `prefill S` computes a
+prompt for S seconds with progress, and can be cancelled. `note TEXT` answers with a note, `digest
+TEXT` with its length and SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no template` raise. Anything else
 is repeated as JSON, with what else was given. A model file whose name begins with `slow` holds the
 load up, as `block 30` does, `broken` cannot be loaded, and `base` has no template.
 
@@ -243,6 +243,9 @@ class Session:
         elif verb == "lines":
             for i in range(int(rest)):
                 yield Chunk(f"line {i}\n")
+        elif verb == "wide":
+            for _ in range(int(rest) // 1000):
+                yield Chunk("x" * 1000)
         elif verb == "say":
             yield Chunk(_decoded(rest))
         elif verb == "chars":  # one chunk a character

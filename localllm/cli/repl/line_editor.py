@@ -102,6 +102,10 @@ class LineEditor:
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
             event.current_buffer.insert_text(self._pastes.shown(text))
 
+        @keys.add(Keys.Vt100MouseEvent)
+        def _(event: KeyPressEvent) -> None:
+            """Mice are off. prompt_toolkit takes a colour (ESC [ 31 m) for one and fails on it."""
+
         @keys.add("backspace")
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
