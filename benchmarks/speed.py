@@ -12,30 +12,9 @@ from benchmarks.ops import Threads
 from benchmarks.ours import Ours, prompt
 from benchmarks.report import Row
 from benchmarks.rival import RivalProcess
-from localllm.store.inspect import GgufFile
+from localllm.store.work import Work, work_of
 
 SETTLE_SECONDS = 0.03  # the other engine's threads spin for some milliseconds after their last job
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one token costs at least: operations of the layers, bytes and operations of a step."""
-
-    layer_ops: float  # of all matrices but embedding and head
-    head_ops: float
-    step_bytes: float  # weights that a decode step reads
-
-
-def work_of(path: Path) -> Work:
-    """Counts the matrices of a file; a tied embedding is the head."""
-    with GgufFile(path) as g:
-        tensors = g.tensors()
-    tied = all(t.name != "output.weight" for t in tensors)
-    head_name = "token_embd.weight" if tied else "output.weight"
-    head = sum(t.n_elements for t in tensors if t.name == head_name)
-    layers = sum(t.n_elements for t in tensors if t.name.startswith("blk.") and len(t.shape) > 1)
-    unread = 0 if tied else sum(t.n_bytes for t in tensors if t.name == "token_embd.weight")
-    return Work(2.0 * layers, 2.0 * head, float(sum(t.n_bytes for t in tensors) - unread))
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
 """One conversation with one model: the only interface that the command line and the UI see.
 
-Text goes in, text comes out in chunks. The steps run on their own thread, so that the caller stays
-free to show, to stop, or to be interrupted while a long step runs.
+Text goes in, text comes out in chunks, whatever engine runs the tokens. The steps run on their own
+thread, so that the caller stays free to show, to stop, or to be interrupted while a long step runs.
+The tokens of a conversation stay in the engine: the next turn computes only what is new.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import datetime
 import queue
 import threading
 import time
@@ -13,43 +17,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from localllm.errors import ArgumentError, CancelledError, LocalLLMError
+from localllm.engine.exchange import Chunk, Question, Stats, TokenLogprobs
+from localllm.errors import ArgumentError, CancelledError, UnsupportedError
+from localllm.params import GenerateParams, recommended
+from localllm.store.answers import Answer, Fingerprint
 
 if TYPE_CHECKING:
+    from localllm.engine.generate import Generation
     from localllm.engine.machine import MachineFacts, Roofs
     from localllm.engine.open import Parts
-    from localllm.engine.runner import SequenceState
+    from localllm.text.reasoning import ReasoningFormat
 
-#: A native run of decode steps may keep the caller waiting this long.
-RUN_SECONDS = 0.03
-MAX_RUN_STEPS = 16
+__all__ = ["Chunk", "GenerateParams", "Session", "SessionInfo", "Stats", "TokenLogprobs"]
 
-
-@dataclass(frozen=True)
-class GenerateParams:
-    """temperature 0 is greedy. max_tokens None: until the model stops or the context is full.
-    The same seed gives the same text."""
-
-    temperature: float = 0.8
-    seed: int = 0
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of the answer. finish_reason is set on the last one: "stop" (the model ended, or a
-    stop string came), "length" (max_tokens or the context), "cancelled"."""
-
-    text: str
-    token_ids: tuple[int, ...] = ()
-    finish_reason: str | None = None
+ENGINES = ("auto", "native", "llama.cpp")
 
 
 @dataclass(frozen=True)
 class SessionInfo:
+    engine: str  # "native" or "llama.cpp"
     architecture: str
     isa: str
     n_threads: int
@@ -58,37 +46,37 @@ class SessionInfo:
     weight_bytes: int
     kv_bytes: int  # reserved for n_ctx tokens; committed as they are used
     description: str
-
-
-@dataclass
-class Stats:
-    """Counts, and seconds, of the last answer (load_s: of the session)."""
-
-    load_s: float = 0.0
-    prompt_tokens: int = 0
-    prompt_s: float = 0.0
-    first_token_s: float = 0.0
-    generated_tokens: int = 0
-    decode_s: float = 0.0
+    can_think: bool  # the model's answers may hold reasoning
+    recommended: Mapping[str, Any]  # parameters that the file's maker recommends, by name
 
 
 class Session:
     """Use `Session.open`; close it, or use it as a context manager."""
 
-    def __init__(self, parts: Parts, load_s: float) -> None:
-        self._parts, self._runner, self._tokenizer = parts, parts.runner, parts.tokenizer
-        info = parts.model.info
+    def __init__(
+        self, parts: Parts, load_s: float = 0.0, label: str = "", digest: str | None = None
+    ) -> None:
+        from localllm.engine.transcript import Transcript
+
+        self._parts, self._engine, self._tokenizer = parts, parts.engine, parts.text.tokenizer
         self.info = SessionInfo(
-            architecture=info.architecture,
-            isa=info.isa,
-            n_threads=info.n_threads,
-            n_ctx=parts.n_ctx,
-            n_params=info.n_params,
-            weight_bytes=info.weight_bytes + info.mapped_bytes,
-            kv_bytes=parts.runner.kv_bytes,
-            description=f"{parts.name} {parts.quantization}".strip(),
+            engine=parts.engine.name,
+            architecture=parts.architecture,
+            isa=parts.isa,
+            n_threads=parts.n_threads,
+            n_ctx=parts.engine.n_ctx,
+            n_params=parts.n_params,
+            weight_bytes=parts.weight_bytes,
+            kv_bytes=parts.engine.kv_bytes,
+            description=f"{parts.name} {parts.text.quantization}".strip(),
+            can_think=self._reasoning() is not None,
+            recommended=recommended(parts.text.metadata),
         )
         self.stats = Stats(load_s=load_s)
+        self.notes: tuple[str, ...] = ()
+        self.answer: Answer | None = None
+        self._label, self._digest = label or str(parts.path), digest
+        self._transcript = Transcript()
         self._cancelled = threading.Event()
         self._worker: threading.Thread | None = None
 
@@ -97,47 +85,152 @@ class Session:
         cls,
         path: Path,
         *,
+        engine: str = "auto",
         n_threads: int = 0,
         n_ctx: int = 0,
         kv_type: str = "f16",
         isa: str | None = None,
+        digest: str | None = None,
+        label: str = "",
+        template: str | None = None,
         progress: Callable[[float], None] | None = None,
+        notice: Callable[[str], None] | None = None,
     ) -> Session:
         """Loads a model file.
 
-        n_ctx 0: what the model was trained on, or what fits into half of the free memory if that is
-        less. progress is called with 0.0 .. 1.0. Raises the errors of `Model.load`, and
-        FormatError for a tokenizer or template that cannot be used.
+        engine: "native" (ours), "llama.cpp", or "auto": ours where it can. n_ctx 0: what the model
+        was trained on, or what fits into half of the free memory if that is less. digest and label:
+        what records of answers call the model. template: a chat template, or the name of a known
+        format, in place of the file's. progress is called with 0.0 .. 1.0, notice with plain lines
+        on what was chosen. Raises the errors of `Model.load`, and FormatError for a tokenizer or
+        template that cannot be used.
         """
-        from localllm.engine.open import open_parts
+        from localllm.engine.open import OpenOptions, open_parts
 
+        if engine not in ENGINES:
+            raise ArgumentError(f"engine: {engine[:40]!a} is not one of {', '.join(ENGINES)}")
         started = time.perf_counter()
-        parts = open_parts(
-            path, n_threads=n_threads, n_ctx=n_ctx, kv_type=kv_type, isa=isa, progress=progress
-        )
-        return cls(parts, time.perf_counter() - started)
+        options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template)
+        parts = open_parts(path, options, progress=progress, notice=notice)
+        return cls(parts, time.perf_counter() - started, label, digest)
+
+    @property
+    def progress_tokens(self) -> tuple[int, int]:
+        """How many tokens of the running prompt are computed, and how many are to be."""
+        return self.stats.computed_tokens, self.stats.prompt_tokens - self.stats.cached_tokens
+
+    @property
+    def context_used(self) -> int:
+        """Tokens that the engine keeps."""
+        return self._engine.n_kept
 
     def chat(
-        self, messages: Sequence[Mapping[str, str]], params: GenerateParams
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        params: GenerateParams,
+        *,
+        think: bool | str | None = None,
     ) -> Iterator[Chunk]:
-        """Answers the last of `messages` ({"role", "content"} each), in the model's template."""
-        return self._answer(self._parts.chat_template.render_to_ids(messages), params)
+        """Answers the last of `messages` ({"role", "content"} each), in the model's template.
+
+        think: True, False or an effort such as "low", for models that can; None is their default.
+        """
+        self._end_answer()  # one that its caller has not read to the end
+        template = self._parts.chat_template
+        options, self.notes = self._thinking(think)
+        prompt = template.prompt(messages, **options)
+        self.notes += prompt.repairs
+        yield from self._answer(
+            Question(
+                self._transcript.ids_of(prompt),
+                params,
+                title=_title(messages),
+                reasoning=template.reasoning,
+                opened=prompt.opens_reasoning,
+                in_transcript=True,
+            )
+        )
 
     def complete(self, prompt: str, params: GenerateParams) -> Iterator[Chunk]:
         """Continues a text as it is, without a template."""
-        return self._answer(self._tokenizer.encode(prompt, add_special=True), params)
+        self._end_answer()
+        self.notes = ()
+        ids = self._tokenizer.encode(prompt, add_special=True)
+        yield from self._answer(Question(ids, params, title=_clip(prompt), raw=True))
+
+    def replay(self, answer: Answer) -> Iterator[Chunk]:
+        """Gives a recorded answer again: the same prompt and parameters. Raises `ArgumentError`
+        when the model, the engine, its arithmetic or the KV type are not those of the record."""
+        self._end_answer()
+        self.notes = ()
+        asked = answer.fingerprint
+        here = self._fingerprint(asked.params, asked.prompt_ids)
+        for name, value in vars(here).items():
+            if value != getattr(asked, name):
+                raise ArgumentError(
+                    f"the answer {answer.id} was given with the {name.replace('_', ' ')} "
+                    f"{getattr(asked, name)}; here it is {value}"
+                )
+        params = GenerateParams(**asked.params)
+        if answer.finish_reason == "cancelled":
+            params = dataclasses.replace(params, max_tokens=len(answer.token_ids))
+        yield from self._answer(
+            Question(
+                list(asked.prompt_ids),
+                params,
+                title=answer.title,
+                reasoning=None if answer.raw else self._reasoning(),
+                opened=answer.opened,
+                raw=answer.raw,
+            )
+        )
+
+    def time_prefill(self, n_tokens: int) -> float:
+        """Seconds from an empty context to the first token after a prompt of n made-up tokens.
+        Raises `CancelledError` after `cancel`. What was kept is forgotten."""
+        from localllm.engine import timing
+
+        with self._timing():
+            return timing.time_prefill(self._engine, self._tokenizer.n_vocab, n_tokens)
+
+    def time_decode(self, depth: int, n_tokens: int) -> Iterator[float]:
+        """Fills an empty context with `depth` made-up tokens, at least one, then yields the seconds
+        of n_tokens further greedy steps, again and again until the context is full. Raises
+        `CancelledError` after `cancel`. What was kept is forgotten."""
+        from localllm.engine import timing
+
+        with self._timing():
+            yield from timing.time_decode(self._engine, self._tokenizer.n_vocab, depth, n_tokens)
+
+    @contextlib.contextmanager
+    def _timing(self) -> Iterator[None]:
+        """A cancel is taken back only once it has been seen: see `_end_answer`."""
+        self._end_answer()
+        try:
+            yield
+        except CancelledError:
+            self._cancelled.clear()
+            self._engine.reset_cancel()
+            raise
+
+    def forget(self) -> None:
+        """Drops the kept tokens: the next prompt is computed from its beginning."""
+        from localllm.engine.transcript import Transcript
+
+        self._end_answer()
+        self._transcript = Transcript()
+        self._engine.forget()
 
     def cancel(self) -> None:
         """Ends the running answer, or the next one, with finish_reason "cancelled". From any thread
         or signal."""
         self._cancelled.set()
-        self._runner.cancel()
+        self._engine.cancel()
 
     def close(self) -> None:
         """Ends a running answer and frees the memory."""
         self._end_answer()
-        self._runner.close()
-        self._parts.model.close()
+        self._engine.close()
 
     def __enter__(self) -> Session:
         return self
@@ -147,7 +240,40 @@ class Session:
     ) -> None:
         self.close()
 
-    def _answer(self, prompt: list[int], params: GenerateParams) -> Iterator[Chunk]:
+    def _reasoning(self) -> ReasoningFormat | None:
+        """How the model's answers mark reasoning, if they may hold any."""
+        try:
+            return self._parts.chat_template.reasoning
+        except UnsupportedError:  # no template: a base model
+            return None
+
+    def _thinking(self, think: bool | str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The template's variables that switch reasoning, and a note if there are none."""
+        if think is None:
+            return {}, ()
+        from localllm.text.thinking_switch import thinking_options
+
+        options = thinking_options(self._parts.chat_template, think)
+        if options is None:
+            wish = "leave out its reasoning"
+            if think:
+                wish = "reason" if think is True else f"reason at the level {think}"
+            return {}, (f"this model cannot be told to {wish}",)
+        return options, ()
+
+    def _fingerprint(self, params: dict[str, Any], prompt_ids: Sequence[int]) -> Fingerprint:
+        parts = self._parts
+        return Fingerprint(
+            model_digest=self._digest or parts.digest,
+            engine=parts.engine_version,
+            arithmetic=parts.arithmetic,
+            kv_type=parts.options.kv_type,
+            params=params,
+            prompt_ids=tuple(prompt_ids),
+        )
+
+    def _answer(self, question: Question) -> Iterator[Chunk]:
+        prompt, params = question.prompt, question.params
         if not prompt:
             raise ArgumentError("the prompt is empty", hint="give at least one character")
         if len(prompt) >= self.info.n_ctx:
@@ -155,14 +281,14 @@ class Session:
                 f"the prompt has {len(prompt)} tokens and the context holds {self.info.n_ctx}",
                 hint="shorten the prompt or raise the context with --ctx",
             )
-        if params.max_tokens is not None and params.max_tokens < 1:
+        self.answer = None
+        self.stats = Stats(load_s=self.stats.load_s, prompt_tokens=len(prompt))
+        if params.max_tokens == 0:
             yield Chunk("", finish_reason="length")
             return
-        if self._worker is not None:
-            self._end_answer()  # one that its caller has not read to the end
         chunks: queue.SimpleQueue[Chunk | BaseException] = queue.SimpleQueue()
         worker = self._worker = threading.Thread(
-            target=self._work, args=(prompt, params, chunks.put), name="generate", daemon=True
+            target=self._work, args=(question, chunks.put), name="generate", daemon=True
         )
         worker.start()
         try:
@@ -185,68 +311,61 @@ class Session:
             self.cancel()
             worker.join()
             self._cancelled.clear()
-            self._runner.reset_cancel()
+            self._engine.reset_cancel()
 
-    def _work(
-        self,
-        prompt: list[int],
-        params: GenerateParams,
-        emit: Callable[[Chunk | BaseException], None],
-    ) -> None:
-        sequence = self._runner.new_sequence()
+    def _work(self, question: Question, emit: Callable[[Chunk | BaseException], None]) -> None:
+        given: list[Chunk] = []
+        last: Chunk | BaseException
         try:
-            for chunk in self._generate(sequence, prompt, params):
-                emit(chunk)
+            for chunk in self._generation(question).chunks(self._cancelled):
+                given.append(chunk)
+                if chunk.finish_reason is None:
+                    emit(chunk)
+            last = given[-1]
         except CancelledError:
-            emit(Chunk("", finish_reason="cancelled"))
-        except LocalLLMError as e:
+            last = Chunk("", finish_reason="cancelled")
+            given.append(last)
+        except BaseException as e:  # whatever it is, it must reach the caller, not hang it
             emit(e)
-        except BaseException as e:  # a fault of ours: it must reach the caller, not hang it
-            emit(e)
-        finally:
-            self._runner.free(sequence)
+            return
+        try:
+            self._keep(question, given)
+        except BaseException as e:
+            last = e
+        emit(last)
 
-    def _generate(
-        self, sequence: SequenceState, prompt: list[int], params: GenerateParams
-    ) -> Iterator[Chunk]:
-        from localllm.engine.runner import Feed
-        from localllm.text.stop import StopStrings
-        from localllm.text.stream import StreamDecoder
+    def _generation(self, question: Question) -> Generation:
+        from localllm.engine.generate import Generation
 
-        stats = self.stats = Stats(load_s=self.stats.load_s, prompt_tokens=len(prompt))
-        started = time.perf_counter()
-        result = self._runner.prefill(
-            Feed(sequence, prompt, temperature=params.temperature, seed=params.seed)
+        return Generation(self._engine, self._tokenizer, question, self.stats)
+
+    def _keep(self, question: Question, given: list[Chunk]) -> None:
+        """Makes the record of an answer, and what the next turn can build on."""
+        token_ids = tuple(token for chunk in given for token in chunk.token_ids)
+        if question.in_transcript:
+            self._transcript.add_answer(token_ids, self._tokenizer)
+        self.answer = Answer(
+            fingerprint=self._fingerprint(question.params.changed(), question.prompt),
+            model=self._label,
+            title=question.title,
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            token_ids=token_ids,
+            text="".join(chunk.text for chunk in given),
+            reasoning="".join(chunk.reasoning for chunk in given),
+            finish_reason=given[-1].finish_reason or "",
+            opened=question.opened,
+            raw=question.raw,
         )
-        tokens = [t for t in result.tokens if t is not None]
-        stats.prompt_s = stats.first_token_s = time.perf_counter() - started
-        room = self.info.n_ctx - len(prompt)
-        limit = room if params.max_tokens is None else min(room, params.max_tokens)
-        decoder = StreamDecoder(self._tokenizer)
-        stops = StopStrings(params.stop)
-        step_s = RUN_SECONDS
-        while True:
-            ended = tokens[-1] in self._tokenizer.stop_ids
-            shown = tokens[:-1] if ended else tokens
-            stats.generated_tokens += len(tokens)
-            text, hit = stops.feed("".join(decoder.feed(t) for t in shown))
-            reason = "stop" if ended or hit else None
-            if reason is None and stats.generated_tokens >= limit:
-                reason = "length"
-            if reason is None and self._cancelled.is_set():
-                reason = "cancelled"
-            if reason is not None and not hit:
-                text += stops.finish(decoder.finish())
-            stats.decode_s = time.perf_counter() - started - stats.prompt_s
-            yield Chunk(text, tuple(tokens), reason)
-            if reason is not None:
-                return
-            k = max(1, min(int(RUN_SECONDS / step_s), MAX_RUN_STEPS))
-            k = min(k, limit - stats.generated_tokens)
-            began = time.perf_counter()
-            feed = Feed(sequence, tokens[-1:], temperature=params.temperature, seed=params.seed)
-            tokens = self._runner.decode([feed], k, sorted(self._tokenizer.stop_ids))[0]
-            step_s = (time.perf_counter() - began) / len(tokens)
+
+
+def _title(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The beginning of the last question."""
+    asked = [m.get("content") for m in messages if m.get("role") == "user"]
+    return _clip(asked[-1] if asked and isinstance(asked[-1], str) else "")
+
+
+def _clip(text: str) -> str:
+    return " ".join(text[:400].split())[:80]
 
 
 def machine_facts() -> MachineFacts:

@@ -12,12 +12,16 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from localllm import __version__
 from localllm.cli import output
 from localllm.errors import FileError, LocalLLMError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXIT_INTERRUPTED = 130
 DEBUG_VARIABLE = "LOCALLLM_DEBUG"
@@ -37,7 +41,11 @@ COMMANDS = {
     "list": Row("localllm.cli.list", "List the models on this machine."),
     "show": Row("localllm.cli.show", "Show what is inside a model."),
     "rm": Row("localllm.cli.rm", "Delete models from this machine."),
+    "replay": Row("localllm.cli.replay", "Give a recorded answer again, and compare it."),
+    "bench": Row("localllm.cli.bench", "Measure how fast a model runs here."),
     "doctor": Row("localllm.cli.doctor", "Check this machine and this installation."),
+    "completion": Row("localllm.cli.completion", "Complete commands with the Tab key."),
+    "help": Row("localllm.cli.help", "Explain a command with examples."),
 }
 
 
@@ -53,19 +61,37 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(row.module).command
         assert isinstance(command, click.Command)
+        if command.epilog is None:
+            from localllm.cli import examples
+
+            command.epilog = examples.epilog(cmd_name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if not args[0].startswith("-"):
+            self.require(args[0])
+        return super().resolve_command(ctx, args)
+
+    def require(self, name: str) -> None:
+        """Raises `CommandError` with the nearest name where there is no such command."""
+        if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             raise CommandError(
-                f"there is no command {name!a}",
+                f"there is no command {name[:80]!a}",
                 f"Did you mean {near[0]}?" if near else "See: localllm --help",
             )
-        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=row.help)
+            for name, row in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -82,7 +108,8 @@ class CommandError(LocalLLMError):
     cls=LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: localllm run smollm2:135m 'Why is the sky blue?'",
+    epilog="Start with: localllm run smollm2:135m 'Why is the sky blue?'\n\n"
+    "Each command's help ends with examples: localllm help COMMAND",
 )
 @click.version_option(__version__, prog_name="localllm", message="%(prog)s %(version)s")
 @click.pass_context
@@ -133,6 +160,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _usage_error(e: click.ClickException) -> CommandError:
     message = e.format_message().rstrip(".")
+    if isinstance(e, click.MissingParameter):
+        message = " ".join(message.split())  # click lists the choices on lines of their own
     hint = None
     if isinstance(e, click.NoSuchOption):
         message = f"there is no option {e.option_name}"

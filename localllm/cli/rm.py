@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from localllm import paths
 from localllm.cli import output
+from localllm.cli.confirm import confirm_deletion
 from localllm.cli.options import ModelName
-from localllm.errors import ArgumentError
 from localllm.store import catalog, download, ref
 from localllm.store.index import Store
 
@@ -37,20 +35,11 @@ def command(names: tuple[str, ...], yes: bool) -> None:
         label = str(model.ref if model else entry.ref if entry else wanted)
         doomed.append((label, model, entry, (model.size if model else 0) + cached))
     if not yes:
-        _ask([f"{label} ({output.size_text(size)})" for label, _, _, size in doomed])
+        sizes = [f"{label} ({output.size_text(size)})" for label, _, _, size in doomed]
+        confirm_deletion(", ".join(sizes))
     for label, model, entry, size in doomed:
         if model is not None:
             store.remove(model)
         if entry is not None:
             download.forget_parts(entry, places.downloads)
         output.emit(f"{label} deleted, {output.size_text(size)} freed\n")
-
-
-def _ask(what: list[str]) -> None:
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise ArgumentError(
-            f"nobody is there to confirm that {', '.join(what)} may be deleted",
-            "Add --yes to delete without asking.",
-        )
-    if not click.confirm(f"Delete {', '.join(what)}?", err=True):
-        raise click.Abort

@@ -1,4 +1,4 @@
-"""What a session is made of: weights, KV pool, tokenizer, chat template, opened side by side."""
+"""What a session is made of: an engine, a tokenizer and a chat template, opened side by side."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 
 from localllm import paths
 from localllm.engine import machine
-from localllm.engine.blocks import BLOCK_TOKENS
-from localllm.engine.runner import Model, Runner
+from localllm.engine.engine import Engine
+from localllm.engine.paged import PagedEngine
+from localllm.engine.runner import Model, Runner, blocks_needed
 from localllm.errors import ArgumentError, OutOfMemoryError
+from localllm.store.digest import sampled_digest
 from localllm.store.inspect import GgufFile
 from localllm.text.chat_template import ChatTemplate
 from localllm.text.tokenizer import Tokenizer
@@ -23,59 +25,118 @@ KV_SHARE_OF_FREE_MEMORY = 0.5
 MIN_CONTEXT = 512
 THREADS_PER_CPU = 4
 MAX_BATCH_TOKENS = 512
+#: A conversation keeps its sequence and one fork of it (see paged.py).
+N_SEQUENCES = 2
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What `Session.open` was asked for."""
+
+    engine: str = "auto"
+    n_threads: int = 0
+    n_ctx: int = 0
+    kv_type: str = "f16"
+    isa: str | None = None
+    template: str | None = None
+
+
+@dataclass(frozen=True)
+class TextSide:
+    """What is read of a file beside its weights."""
+
+    tokenizer: Tokenizer
+    metadata: dict[str, Any]  # scalars and short arrays only
+    quantization: str
 
 
 @dataclass
 class Parts:
     """Everything that one model file needs to talk."""
 
-    model: Model
-    runner: Runner
-    tokenizer: Tokenizer
-    metadata: dict[str, Any]  # scalars and short arrays only
-    n_ctx: int
-    name: str
-    quantization: str
+    path: Path
+    options: OpenOptions
+    engine: Engine
+    text: TextSide
+    architecture: str
+    isa: str
+    n_threads: int
+    n_params: int
+    weight_bytes: int
+    arithmetic: int  # version of the engine's arithmetic, 0 if it promises none
+    engine_version: str
+
+    @property
+    def name(self) -> str:
+        return str(self.text.metadata.get("general.name") or self.path.stem)
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """Made when it is first needed: a base model without one still continues texts."""
-        return ChatTemplate.from_metadata(self.metadata, self.tokenizer)
+        return ChatTemplate.from_metadata(
+            self.text.metadata, self.text.tokenizer, self.options.template
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """Of a file whose sha256 is not on record."""
+        return sampled_digest(self.path)
 
 
 def open_parts(
     path: Path,
+    options: OpenOptions,
     *,
-    n_threads: int = 0,
-    n_ctx: int = 0,
-    kv_type: str = "f16",
-    isa: str | None = None,
     progress: Callable[[float], None] | None = None,
+    notice: Notice | None = None,
 ) -> Parts:
     """Loads a model file for one conversation at a time; see `Session.open`."""
-    _check_threads(n_threads)
-    tokenizers = _InBackground(lambda: _read_text_side(path))
-    model = Model.load(path, n_threads=n_threads, isa=isa, progress=progress)
+    _check_threads(options.n_threads)
+    say = notice or (lambda line: None)
+    return _open_native(path, options, progress, say)
+
+
+def _open_native(
+    path: Path, options: OpenOptions, progress: Callable[[float], None] | None, say: Notice
+) -> Parts:
+    reading = InBackground(lambda: read_text_side(path))
+    model = Model.load(path, n_threads=options.n_threads, isa=options.isa, progress=progress)
     try:
-        tokenizer, metadata, quantization = tokenizers.result()
-        if tokenizer.n_vocab > model.info.n_vocab:
+        text: TextSide = reading.result()
+        n_vocab = text.tokenizer.n_vocab
+        if n_vocab > model.info.n_vocab:
             raise ArgumentError(
-                f"the tokenizer has {tokenizer.n_vocab} tokens, the weights {model.info.n_vocab}"
+                f"the tokenizer has {n_vocab} tokens, the weights {model.info.n_vocab}"
             )
-        n_ctx = context_that_fits(model, kv_type, n_ctx)
+        n_ctx = context_that_fits(model, options.kv_type, options.n_ctx, say)
         runner = Runner(
             model,
-            kv_type=kv_type,
+            kv_type=options.kv_type,
             n_ctx_tokens=n_ctx,
             max_batch_tokens=min(MAX_BATCH_TOKENS, n_ctx),
             max_sequences=1,
-            n_sampled=tokenizer.n_vocab,
+            n_forks=N_SEQUENCES - 1,
+            n_sampled=n_vocab,
         )
     except BaseException:
         model.close()
         raise
-    name = str(metadata.get("general.name") or path.stem)
-    return Parts(model, runner, tokenizer, metadata, n_ctx, name, quantization)
+    info = model.info
+    return Parts(
+        path=path,
+        options=options,
+        engine=PagedEngine(model, runner, n_ctx),
+        text=text,
+        architecture=info.architecture,
+        isa=info.isa,
+        n_threads=info.n_threads,
+        n_params=info.n_params,
+        weight_bytes=info.weight_bytes + info.mapped_bytes,
+        arithmetic=machine.facts().arithmetic_version,
+        engine_version="native",
+    )
 
 
 def _check_threads(n_threads: int) -> None:
@@ -88,20 +149,20 @@ def _check_threads(n_threads: int) -> None:
         )
 
 
-def context_that_fits(model: Model, kv_type: str, asked: int) -> int:
+def context_that_fits(model: Model, kv_type: str, asked: int, say: Notice) -> int:
     """Tokens of context: what was asked for, or the trained length cut to what memory allows.
 
     Raises OutOfMemoryError with the numbers when `asked` tokens cannot fit, and ArgumentError when
     they are more than the model was trained on.
     """
-    info = model.info
-    if asked > info.n_ctx_train:
+    trained = model.info.n_ctx_train
+    if asked > trained:
         raise ArgumentError(
-            f"the context is {asked} tokens, the model was trained on {info.n_ctx_train}",
-            hint=f"use --ctx {info.n_ctx_train} or less",
+            f"the context is {asked} tokens, the model was trained on {trained}",
+            hint=f"use --ctx {trained} or less",
         )
     free = machine.facts().free_bytes
-    wanted = asked or info.n_ctx_train
+    wanted = asked or trained
     if not free or kv_bytes(model, kv_type, wanted) <= free * KV_SHARE_OF_FREE_MEMORY:
         return wanted
     if asked:
@@ -113,23 +174,24 @@ def context_that_fits(model: Model, kv_type: str, asked: int) -> int:
             hint="use a smaller --ctx, or --kv-type q8_0, which takes about half",
         )
     low, high = min(MIN_CONTEXT, wanted), wanted
-    while high - low > BLOCK_TOKENS:
+    while high - low > 1:
         middle = (low + high) // 2
         fits = kv_bytes(model, kv_type, middle) <= free * KV_SHARE_OF_FREE_MEMORY
         low, high = (middle, high) if fits else (low, middle)
+    say(f"the context is {low} of {trained} tokens: its cache may take half of the free memory")
     return low
 
 
 def kv_bytes(model: Model, kv_type: str, n_tokens: int) -> int:
-    """Bytes of keys and values of one sequence of `n_tokens`, all layer groups."""
-    total = 0
-    for group, window in enumerate(model.info.group_window):
-        seen = min(n_tokens, window + MAX_BATCH_TOKENS) if window else n_tokens
-        total += -(-seen // BLOCK_TOKENS) * model.kv_block_bytes(kv_type, group)
-    return total
+    """Bytes of the KV pool of a conversation of `n_tokens`, all layer groups."""
+    batch = min(MAX_BATCH_TOKENS, n_tokens)
+    return sum(
+        blocks_needed(window, n_tokens, batch, N_SEQUENCES) * model.kv_block_bytes(kv_type, group)
+        for group, window in enumerate(model.info.group_window)
+    )
 
 
-def _read_text_side(path: Path) -> tuple[Tokenizer, dict[str, Any], str]:
+def read_text_side(path: Path) -> TextSide:
     """The tokenizer, the metadata that is not vocabulary, and the quantization of a file."""
     with GgufFile(path) as file:
         tokenizer = Tokenizer.from_metadata(
@@ -140,10 +202,10 @@ def _read_text_side(path: Path) -> tuple[Tokenizer, dict[str, Any], str]:
             for key in file.metadata
             if not file.metadata.type_of(key).endswith("[]")
         }
-        return tokenizer, metadata, file.quantization
+        return TextSide(tokenizer, metadata, file.quantization)
 
 
-class _InBackground:
+class InBackground:
     """Runs a function beside the caller; `result` waits and re-raises what it raised."""
 
     def __init__(self, function: Callable[[], Any]) -> None:

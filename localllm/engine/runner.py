@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from localllm import native
 from localllm.engine.blocks import BLOCK_TOKENS, ROLLBACK_TOKENS, BlockPool, BlockTable
+from localllm.engine.sampling import LogprobRows, Sampled, Sampler
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.native import ffi, lib
 
@@ -147,13 +148,13 @@ class SequenceState:
 
 @dataclass(frozen=True)
 class Feed:
-    """New tokens of one sequence in a step; sample asks for the token after the last."""
+    """New tokens of one sequence in a step; sample asks for the token after the last. sampler: the
+    sequence's own, which then knows the sampled token; None: greedy."""
 
     sequence: SequenceState
     tokens: Sequence[int]
     sample: bool = True
-    temperature: float = 0.0
-    seed: int = 0
+    sampler: Sampler | None = None
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,19 @@ class StepResult:
     """tokens [n_feeds]: sampled token, or None where none was asked for.
 
     logits: None, [n_feeds, n_vocab] (rows of feeds that sample), or with all_logits
-    [n_tokens, n_vocab], feed after feed.
+    [n_tokens, n_vocab], feed after feed. logprobs: None, or one row per feed.
     """
 
     tokens: list[int | None]
     logits: npt.NDArray[np.float32] | None = None
+    logprobs: LogprobRows | None = None
+
+    def sampled(self, feed: int) -> Sampled:
+        """What was sampled for a feed that asked for it."""
+        token = self.tokens[feed]
+        if token is None:
+            raise ArgumentError(f"feed {feed} of the step asked for no sample")
+        return Sampled(token) if self.logprobs is None else self.logprobs.sampled(feed)
 
 
 @dataclass
@@ -262,11 +271,18 @@ class Runner:
         self._cancel[0] = 0
 
     def step(
-        self, feeds: Iterable[Feed], *, want_logits: bool = False, all_logits: bool = False
+        self,
+        feeds: Iterable[Feed],
+        *,
+        want_logits: bool = False,
+        all_logits: bool = False,
+        n_logprobs: int | None = None,
     ) -> StepResult:
-        """Computes all new tokens of all feeds in one step.
+        """Computes all new tokens of all feeds in one step. n_logprobs: log probabilities of the
+        sampled token and of this many likeliest ones (0 to 20) are wanted.
 
-        Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced.
+        Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced and no
+        sampler has accepted a token.
         """
         feeds = list(feeds)
         arrays = self._batch(feeds, extra_tokens=0)
@@ -277,13 +293,22 @@ class Runner:
         pointer = (
             ffi.NULL if logits is None else native.array_out(logits, np.float32, name="logits")
         )
+        rows = None if n_logprobs is None else LogprobRows(len(feeds), n_logprobs)
         out = ffi.new("int32_t[]", len(feeds))
-        native.call(lib.llm_exec_step, self._exec, arrays.batch, int(all_logits), out, pointer)
+        native.call(
+            lib.llm_exec_step,
+            self._exec,
+            arrays.batch,
+            int(all_logits),
+            out,
+            pointer,
+            ffi.NULL if rows is None else rows.pointer,
+        )
         for feed in feeds:
             feed.sequence.n_computed += len(feed.tokens)
         tokens = [out[i] if feed.sample else None for i, feed in enumerate(feeds)]
         self._check_sampled(tokens)
-        return StepResult(tokens, logits)
+        return StepResult(tokens, logits, rows)
 
     def prefill(self, feed: Feed) -> StepResult:
         """A feed of any length, in steps of at most max_batch_tokens; samples after the last."""
@@ -291,13 +316,16 @@ class Runner:
         last = (len(tokens) - 1) // size * size
         for begin in range(0, last, size):
             self.step([Feed(feed.sequence, tokens[begin : begin + size], sample=False)])
-        return self.step(
-            [Feed(feed.sequence, tokens[last:], feed.sample, feed.temperature, feed.seed)]
-        )
+        return self.step([Feed(feed.sequence, tokens[last:], feed.sample, feed.sampler)])
 
     def decode(
-        self, feeds: Iterable[Feed], k: int, stop_tokens: Sequence[int] = ()
-    ) -> list[list[int]]:
+        self,
+        feeds: Iterable[Feed],
+        k: int,
+        stop_tokens: Sequence[int] = (),
+        *,
+        n_logprobs: int | None = None,
+    ) -> list[list[Sampled]]:
         """Up to k steps, each sequence fed its own last sample; one token per feed to begin with.
 
         Returns per feed the sampled tokens, equally many for all: fewer than k when one of them is
@@ -308,6 +336,7 @@ class Runner:
             raise ArgumentError("decode takes exactly one token of each sequence")
         arrays = self._batch(feeds, extra_tokens=k - 1)
         out = np.empty((k, len(feeds)), dtype=np.int32)
+        rows = None if n_logprobs is None else LogprobRows(k * len(feeds), n_logprobs)
         stop, n_done = ffi.new("int32_t[]", list(stop_tokens)), ffi.new("int32_t *")
         native.call(
             lib.llm_exec_decode,
@@ -317,13 +346,20 @@ class Runner:
             stop,
             len(stop_tokens),
             native.array_out(out, np.int32, name="out_tokens"),
+            ffi.NULL if rows is None else rows.pointer,
             n_done,
         )
         for feed in feeds:
             feed.sequence.n_computed += n_done[0]
-        sampled = out[: n_done[0]].T.tolist()
-        self._check_sampled([token for row in sampled for token in row])
-        return [list(row) for row in sampled]
+        tokens = out[: n_done[0]].tolist()
+        self._check_sampled([token for row in tokens for token in row])
+        return [
+            [
+                Sampled(row[i]) if rows is None else rows.sampled(step * len(feeds) + i)
+                for step, row in enumerate(tokens)
+            ]
+            for i in range(len(feeds))
+        ]
 
     def _check_sampled(self, tokens: Iterable[int | None]) -> None:
         if any(token == -1 for token in tokens):
@@ -359,10 +395,11 @@ class Runner:
             "block_tables": _int32([b for t in tables for b in t], "block"),
             "table_offset": offsets,
             "seq_sample": _int32([int(feed.sample) for feed in feeds], "flag"),
-            "seq_temperature": np.array([feed.temperature for feed in feeds], dtype=np.float32),
-            "seq_seed": np.array([feed.seed % 2**64 for feed in feeds], dtype=np.uint64),
         }
         arrays = _Arrays(ffi.new("llm_batch *"))
+        handles = [ffi.NULL if f.sampler is None else f.sampler.handle for f in feeds]
+        arrays.keep.append(ffi.new("llm_sampler *[]", handles))
+        arrays.batch.seq_samplers = arrays.keep[-1]
         arrays.batch.n_seqs, arrays.batch.n_tokens = len(feeds), columns["tokens"].size
         for name, column in columns.items():
             pointer = native.array_in(column, column.dtype, name=name)

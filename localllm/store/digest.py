@@ -2,13 +2,16 @@
 
 The store knows the sha256 of what it pulled. Any other file gets a digest of its size, its first
 and last MiB and 64 KiB at each of 64 places between: it changes with the header, with the
-quantization and with the weights of a finetune, and reads 6 MiB at most.
+quantization and with the weights of a finetune, and reads 6 MiB at most. A model in several files
+(`-00001-of-00003.gguf`) has one digest, whichever of them is named.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 from localllm.errors import FileError
@@ -16,19 +19,67 @@ from localllm.errors import FileError
 ENDS_BYTES = 1 << 20
 PLACES = 64
 PLACE_BYTES = 64 << 10
+MAX_PARTS = 999
+_CHUNK = 1 << 20
+_PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})\.gguf", re.ASCII)
 
 
 def sampled_digest(path: Path) -> str:
     """`sample:` and 64 hexadecimal digits. Raises `FileError`."""
+    hashed = hashlib.sha256()
+    for part in _parts(path):
+        try:
+            _require_regular(part)
+            with part.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                hashed.update(f"{size};".encode())
+                starts = [(0, ENDS_BYTES), (max(0, size - ENDS_BYTES), ENDS_BYTES)]
+                starts += [(size * i // (PLACES + 1), PLACE_BYTES) for i in range(1, PLACES + 1)]
+                for start, n_bytes in starts:
+                    file.seek(start)
+                    hashed.update(file.read(n_bytes))
+        except OSError as e:
+            raise FileError(f"cannot read {part}: {e.strerror or e}") from e
+    return f"sample:{hashed.hexdigest()}"
+
+
+def full_digest(path: Path, progress: Callable[[float], None] = lambda share: None) -> str:
+    """`sha256:` and 64 hexadecimal digits of all bytes; `progress` is called with 0.0 .. 1.0.
+    Raises `FileError`."""
+    hashed, n_read = hashlib.sha256(), 0
     try:
+        _require_regular(path)
+        size = path.stat().st_size
         with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            starts = [(0, ENDS_BYTES), (max(0, size - ENDS_BYTES), ENDS_BYTES)]
-            starts += [(size * i // (PLACES + 1), PLACE_BYTES) for i in range(1, PLACES + 1)]
-            hashed = hashlib.sha256(str(size).encode())
-            for start, n_bytes in starts:
-                file.seek(start)
-                hashed.update(file.read(n_bytes))
+            while chunk := file.read(_CHUNK):
+                hashed.update(chunk)
+                n_read += len(chunk)
+                progress(min(1.0, n_read / max(size, 1)))
     except OSError as e:
         raise FileError(f"cannot read {path}: {e.strerror or e}") from e
-    return f"sample:{hashed.hexdigest()}"
+    return f"sha256:{hashed.hexdigest()}"
+
+
+def digest_like(
+    path: Path, digest: str, progress: Callable[[float], None] = lambda share: None
+) -> str:
+    """The digest of a file, of the kind of another one that it is to be compared with."""
+    return full_digest(path, progress) if digest.startswith("sha256:") else sampled_digest(path)
+
+
+def _parts(path: Path) -> list[Path]:
+    """All files of the model that `path` belongs to, in their order."""
+    match = _PART.search(path.name)
+    if match is None or match.end() != len(path.name):
+        return [path]
+    n = int(match[2])
+    if not 1 <= int(match[1]) <= n <= MAX_PARTS:
+        return [path]
+    stem = path.name[: match.start()]
+    return [path.with_name(f"{stem}-{i:05}-of-{n:05}.gguf") for i in range(1, n + 1)]
+
+
+def _require_regular(path: Path) -> None:
+    """A pipe would be waited for."""
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path} is not a regular file", "A model is a GGUF file on a disk.")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -14,6 +15,8 @@ from localllm.errors import FileError
 
 TEMPORARY = ".tmp"  # suffix of files that a crash may leave behind
 
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+_WRITE |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FULL = {errno.ENOSPC, errno.EFBIG} | {getattr(errno, "EDQUOT", errno.ENOSPC)}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
@@ -36,14 +39,15 @@ def disk_error(action: str, path: Path, error: OSError) -> FileError:
 
 
 @contextlib.contextmanager
-def replacing(final: Path) -> Iterator[IO[bytes]]:
+def replacing(final: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """A binary file that takes the place of `final` when the block ends without an exception.
 
-    The temporary name holds the process id, so two processes never write the same file.
+    The temporary name holds the thread and the process, so no two of them write the same file. It
+    has `mode` (less the umask) from its first moment.
     """
-    temporary = final.with_name(f".{final.name}.{os.getpid()}{TEMPORARY}")
+    temporary = final.with_name(f".{final.name}.{threading.get_ident()}.{os.getpid()}{TEMPORARY}")
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(os.open(temporary, _WRITE, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localllm.errors import ArgumentError
+from localllm.text.string_automaton import ROOT, StringAutomaton
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARACTERS = 1024
 
 
 class StopStrings:
-    """Cuts a stream at the first occurrence of any stop string, which is not shown.
+    """Cuts a stream where the first stop string begins; neither it nor what follows is shown.
 
-    Raises ArgumentError for an empty one, too many, or too long ones.
+    Wherever the stream is split, the cut is the one of the whole text: of all occurrences the one
+    that begins first. Where one string lies inside another (`b` in `abc`), that takes the end of
+    the longer one, or the character that breaks it. After a cut the next text is another stream.
+
+    Raises ArgumentError for an empty string, too many, or too long ones.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
@@ -26,33 +31,42 @@ class StopStrings:
                 raise ArgumentError(
                     f"a stop string has {len(s)} characters, allowed are 1 to {MAX_STOP_CHARACTERS}"
                 )
-        self._strings = tuple(strings)
+        self.hit = False
+        """Whether a stop string was met."""
+        self._automaton = StringAutomaton(strings)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._state = ROOT
         self._held = ""
+        self._cut: int | None = None  # in the held text: where the first known match begins
 
     def feed(self, text: str) -> tuple[str, bool]:
         """The text that is safe to show now, and whether a stop string was met."""
+        automaton, state, cut = self._automaton, self._state, self._cut
+        seen = len(self._held)
         held = self._held + text
-        found = [i for i in (held.find(s) for s in self._strings) if i >= 0]
-        if found:
-            self._held = ""
-            return held[: min(found)], True
-        keep = self._possible_start(held)
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep], False
+        for character in text:
+            state = automaton.step(state, character)
+            seen += 1
+            if automaton.match[state]:
+                begin = seen - automaton.match[state]
+                cut = begin if cut is None else min(cut, begin)
+            if cut is not None and seen - automaton.depth[state] >= cut:
+                self._restart()
+                self.hit = True
+                return held[:cut], True
+        # What the state stands for may become a match, and one that begins before the known one.
+        safe = seen - automaton.depth[state]
+        self._state, self._held = state, held[safe:]
+        self._cut = None if cut is None else cut - safe
+        return held[:safe], False
 
     def finish(self, text: str = "") -> str:
         """What was held back, once no more text comes; cut at a stop string that `text`
         completes."""
         shown, hit = self.feed(text)
-        rest = "" if hit else self._held
-        self._held = ""
+        rest = "" if hit else self._held[: self._cut]
+        self.hit = hit or self._cut is not None
+        self._restart()
         return shown + rest
-
-    def _possible_start(self, text: str) -> int:
-        """Length of the longest end of `text` that is the beginning of a stop string."""
-        longest = max((len(s) for s in self._strings), default=0)
-        for n in range(min(longest - 1, len(text)), 0, -1):
-            end = text[len(text) - n :]
-            if any(s.startswith(end) for s in self._strings):
-                return n
-        return 0

@@ -21,14 +21,6 @@ from localllm.text.special_split import SpecialSplitter
 MARKS = tuple((chr(0x10F000 + 2 * i), chr(0x10F001 + 2 * i)) for i in range(512))
 """Pairs of an opening and a closing mark. A rendering uses one that its input does not hold."""
 
-ROLES = frozenset(
-    {
-        *("system", "user", "assistant", "tool", "developer", "function", "model", "ipython"),
-        *("observation", "environment", "tools", "context"),
-    }
-)
-"""Names that a template may put inside a control token, as in `'<|' + message.role + '|>'`."""
-
 _NEVER_PRINTED = frozenset({"raise_exception", "strftime_now", "range"})
 _PRINTED_ARGUMENTS = frozenset({"default", "d", "join", "format"})
 _SPACES = " \t\r\n"
@@ -74,6 +66,11 @@ class LiteralMarker:
                 assign.node = self._mark(assign.node)
         for macro in tree.find_all(nodes.Macro):
             macro.defaults = self._mark_all(macro.defaults)
+        # What a macro wrote, or a variable that holds such text, is compared without marks.
+        for compare in tree.find_all(nodes.Compare):
+            compare.expr = self._unmarked(compare.expr)
+            for operand in compare.ops:
+                operand.expr = self._unmarked(operand.expr)
 
     def split(self, marked: str) -> tuple[str, bytearray]:
         """A rendered text without its marks, and for each of its characters 1 if the template's
@@ -94,6 +91,16 @@ class LiteralMarker:
     def mark_constant(self, value: object) -> object:
         """The filter that marks a variable where it is printed, if it holds a constant."""
         return self.mark_text(value) if isinstance(value, str) else value
+
+    def without_marks(self, value: object) -> object:
+        """The filter for what is compared."""
+        if isinstance(value, str) and (self._open in value or self._close in value):
+            return self._mark_of.sub("", value)
+        return value
+
+    def _unmarked(self, node: nodes.Expr) -> nodes.Expr:
+        texts: Any = (nodes.Name, nodes.Call, nodes.Add, nodes.Concat, nodes.Filter)
+        return _filter(node, "without marks") if isinstance(node, texts) else node
 
     def _matters(self, core: str) -> bool:
         if any(isinstance(piece, int) for piece in self._whole.pieces(core)):
@@ -134,8 +141,7 @@ class LiteralMarker:
             if isinstance(node.node, (nodes.Dict, nodes.List, nodes.Tuple)):
                 node.node = self._mark(node.node)
         elif isinstance(node, nodes.Name) and node.name in self._inspected:
-            arguments: list[nodes.Expr] = []
-            return nodes.Filter(node, "mark literal", arguments, [], None, None, lineno=node.lineno)
+            return _filter(node, "mark literal")
         return node
 
     def _mark_format(self, node: Any) -> Any:
@@ -165,6 +171,11 @@ class LiteralMarker:
                 node.args = self._mark_all(node.args)
             elif isinstance(node.node.node, (nodes.Add, nodes.Concat, nodes.CondExpr)):
                 node.node.node = self._mark(node.node.node)
+
+
+def _filter(node: nodes.Expr, name: str) -> nodes.Filter:
+    arguments: list[nodes.Expr] = []
+    return nodes.Filter(node, name, arguments, [], None, None, lineno=node.lineno)
 
 
 def _inspected_names(tree: nodes.Template) -> set[str]:

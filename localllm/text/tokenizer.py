@@ -157,6 +157,21 @@ class Tokenizer:
             ids.append(last)
         return ids
 
+    def special_starts(self, text: str, allow: Allow) -> dict[int, int]:
+        """Where `encode` with `parse_special` and `allow` takes special tokens in a text: the
+        character at which each begins, to its id."""
+        starts: dict[int, int] = {}
+
+        def noting(token_id: int, start: int, end: int) -> bool:
+            if allow(token_id, start, end):
+                starts[start] = token_id
+                return True
+            return False
+
+        for _ in self._full.pieces(text, noting):
+            pass
+        return starts
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of token ids; bytes that are no UTF-8 become U+FFFD.
 

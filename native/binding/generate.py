@@ -1,6 +1,6 @@
-"""Writes the C source of the module `localllm._native` from the public header.
+"""Writes the C source of the module `localllm._native` from the public headers.
 
-The header is the cffi cdef: what remains after the preprocessor lines are taken out is plain C
+The headers are the cffi cdef: what remains after the preprocessor lines are taken out is plain C
 declarations. Integer `#define LLM_X <integer>` lines stay, so they arrive as `lib.LLM_X`.
 """
 
@@ -27,13 +27,15 @@ def cdef_of(header: str) -> str:
     return "\n".join(lines)
 
 
-def main(header: str, output: str) -> None:
-    """Reads `header`, writes the module's C source to `output`."""
+def main(output: str, headers: list[str]) -> None:
+    """Reads the headers in their order, writes the module's C source to `output`."""
     ffi = cffi.FFI()
-    ffi.cdef(cdef_of(Path(header).read_text(encoding="utf-8")))
-    ffi.set_source("localllm._native", '#include "localllm.h"')
+    for header in headers:
+        ffi.cdef(cdef_of(Path(header).read_text(encoding="utf-8")))
+    includes = "\n".join(f'#include "{Path(header).name}"' for header in headers)
+    ffi.set_source("localllm._native", includes)
     ffi.emit_c_code(output)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1], sys.argv[2:])

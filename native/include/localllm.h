@@ -1,7 +1,7 @@
 /* localllm.h: the one door to the native engine.
  *
- * The Python binding reads this very file as its cffi cdef, so it holds only plain declarations,
- * integer defines and no macros. Every call that can fail returns an llm_status and fills `err`
+ * The Python binding reads this very file (and localllm_sampling.h, its second part) as its cffi
+ * cdef, so it holds only plain declarations, integer defines and no macros. Every call that can fail returns an llm_status and fills `err`
  * (which may be NULL). Nothing here exits, prints or reads the environment. Strings are UTF-8.
  * Objects are not thread-safe unless a comment says so; one step runs at a time per llm_exec.
  */
@@ -181,6 +181,8 @@ llm_status llm_kv_release_blocks(llm_kv_pool *p, int32_t group, const int32_t *b
 /* ---- Steps ------------------------------------------------------------------------------ */
 
 typedef struct llm_exec llm_exec;
+typedef struct llm_sampler llm_sampler;   /* localllm_sampling.h */
+typedef struct llm_logprobs llm_logprobs; /* localllm_sampling.h */
 
 typedef struct llm_exec_params {
     int32_t max_tokens;    /* most tokens in one step */
@@ -201,27 +203,24 @@ typedef struct llm_batch {
                                     [group * n_seqs + seq]; entry b holds the tokens at positions
                                     32 b .. 32 b + 31; -1 where a window has left the block */
     const int32_t *seq_sample;   /* [n_seqs] 1: sample a token after the last new one */
-    const float *seq_temperature; /* [n_seqs] 0: greedy */
-    const uint64_t *seq_seed;    /* [n_seqs] */
+    llm_sampler *const *seq_samplers; /* [n_seqs] each once, for n_sampled ids; NULL: greedy */
 } llm_batch;
 
 llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
                            const llm_exec_params *params, llm_exec **out, llm_error *err);
 void llm_exec_free(llm_exec *e);
 uint64_t llm_exec_scratch_bytes(const llm_exec *e);
-/* out_tokens [n_seqs]: the sampled token, -1 where none was asked for. logits: NULL, or
- * [n_tokens][n_vocab] when all_logits, else [n_seqs][n_vocab] (rows of sampled sequences). */
+/* out_tokens [n_seqs]: the sampled token, -1 where none was asked for; its sampler has accepted it.
+ * logits: NULL, or [n_tokens][n_vocab] when all_logits, else [n_seqs][n_vocab] (rows of sampled
+ * sequences). logprobs: NULL, or rows [n_seqs]. After an error no sampler has changed. */
 llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, int32_t *out_tokens,
-                         float *logits, llm_error *err);
+                         float *logits, const llm_logprobs *logprobs, llm_error *err);
 /* k decode steps of the same sequences: b holds one token each, block tables cover pos + k.
- * out_tokens [k][n_seqs]; n_done: steps finished (fewer than k after a cancel). A sequence that
- * samples one of stop_tokens [n_stop] keeps its place but ends the run after that step. */
+ * out_tokens [k][n_seqs], logprobs rows [k][n_seqs]; n_done: steps finished (fewer than k after a
+ * cancel). A sequence that samples one of stop_tokens [n_stop] ends the run after that step. */
 llm_status llm_exec_decode(llm_exec *e, const llm_batch *b, int32_t k, const int32_t *stop_tokens,
-                           int32_t n_stop, int32_t *out_tokens, int32_t *n_done, llm_error *err);
-
-/* The sampler alone: argmax of logit / T + Gumbel noise keyed by (seed, position, token id). */
-int32_t llm_sample(const float *logits, int32_t n_vocab, float temperature, uint64_t seed,
-                   int32_t position);
+                           int32_t n_stop, int32_t *out_tokens, const llm_logprobs *logprobs,
+                           int32_t *n_done, llm_error *err);
 
 /* ---- One op, for tests and benchmarks --------------------------------------------------- */
 

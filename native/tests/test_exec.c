@@ -7,6 +7,7 @@
 #include "check.h"
 #include "base/half.h"
 #include "gguf/gguf.h"
+#include "localllm_sampling.h"
 #include "quant/formats.h"
 
 #define N_VOCAB 83
@@ -204,16 +205,14 @@ static int32_t token_at(int32_t seq, int32_t pos) {
 static void feed(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *first,
                  const int32_t *n, float *logits) {
     int32_t tokens[4 * N_TOKENS], tables[16 * 4], offsets[9], sample[4] = {1, 1, 1, 1}, out[4];
-    float temperature[4] = {0};
-    uint64_t seed[4] = {0};
     int32_t total = 0;
     for (int32_t s = 0; s < n_seqs; s++) {
         for (int32_t i = 0; i < n[s]; i++) tokens[total++] = token_at(seqs[s], first[s] + i);
     }
     make_tables(n_seqs, seqs, tables, offsets);
-    llm_batch b = {n_seqs, total, tokens, n, first, tables, offsets, sample, temperature, seed};
+    llm_batch b = {n_seqs, total, tokens, n, first, tables, offsets, sample, NULL};
     llm_error err = {0};
-    CHECK(llm_exec_step(e->exec, &b, 1, out, logits, &err) == LLM_OK, "%s", err.message);
+    CHECK(llm_exec_step(e->exec, &b, 1, out, logits, NULL, &err) == LLM_OK, "%s", err.message);
 }
 
 static void run_in_chunks(engine *e, int32_t seq, int32_t chunk, float *logits) {
@@ -265,43 +264,124 @@ static void check_batches(engine *e, const float *expected) {
     }
 }
 
-static void check_decode(engine *e) {
-    int32_t seq = 0, first = 0, n = 20, tables[16], offsets[3], one = 1, sampled[12], by_step[12];
+/* A sampler with everything that keeps a state: penalties, DRY, and mirostat or a whole chain. */
+static llm_sampler *stateful_sampler(int32_t mirostat) {
+    static const int32_t order[] = {LLM_SAMPLER_PENALTIES, LLM_SAMPLER_DRY, LLM_SAMPLER_TOP_K,
+                                    LLM_SAMPLER_XTC, LLM_SAMPLER_TEMPERATURE};
+    llm_sampler_params p = {.seed = 42, .n_vocab = N_VOCAB, .order = order, .n_order = 5};
+    p.temperature = 0.7F;
+    p.dynatemp_range = 0.2F;
+    p.dynatemp_exponent = 1;
+    p.top_k = 30;
+    p.top_p = p.typical_p = 1;
+    p.xtc_probability = 0.5F;
+    p.mirostat = mirostat;
+    p.mirostat_tau = 3;
+    p.mirostat_eta = 0.3F;
+    p.repeat_penalty = 1.3F;
+    p.frequency_penalty = 0.1F;
+    p.repeat_last_n = 8;
+    p.dry_multiplier = 1;
+    p.dry_base = 1.5F;
+    p.dry_allowed_length = 1;
+    p.dry_penalty_last_n = -1;
+    llm_sampler *s = NULL;
+    llm_error err = {0};
+    CHECK(llm_sampler_create(&p, &s, &err) == LLM_OK, "%s", err.message);
+    return s;
+}
+
+static llm_sampler *clone_of(const llm_sampler *s) {
+    llm_sampler *copy = NULL;
+    llm_error err = {0};
+    CHECK(llm_sampler_clone(s, &copy, &err) == LLM_OK, "%s", err.message);
+    return copy;
+}
+
+enum { K = 12, N_TOP = 3, WIDTH = 1 + N_TOP };
+
+static void check_decode(engine *e, int32_t mirostat) {
+    int32_t seq = 0, first = 0, n = 20, tables[16], offsets[3], one = 1, sampled[K], by_step[K];
+    int32_t ids[2][K * WIDTH];
+    float values[2][K * WIDTH];
+    llm_logprobs whole = {N_TOP, ids[0], values[0]}, row = {N_TOP, ids[1], values[1]};
     static float logits[N_TOKENS * N_VOCAB];
-    float temperature = 0.7F;
-    uint64_t seed = 42;
+    llm_sampler *fresh = stateful_sampler(mirostat), *s1 = clone_of(fresh), *s2 = clone_of(fresh);
     llm_error err = {0};
     int32_t token = token_at(0, 20), pos = 20, n_done = 0;
     make_tables(1, &seq, tables, offsets);
-    llm_batch b = {1, 1, &token, &one, &pos, tables, offsets, &one, &temperature, &seed};
+    llm_batch b = {1, 1, &token, &one, &pos, tables, offsets, &one, &s1};
     feed(e, 1, &seq, &first, &n, logits);
-    llm_status s = llm_exec_decode(e->exec, &b, 12, NULL, 0, sampled, &n_done, &err);
-    CHECK(s == LLM_OK && n_done == 12, "%s, %d steps", err.message, n_done);
+    llm_status s = llm_exec_decode(e->exec, &b, K, NULL, 0, sampled, &whole, &n_done, &err);
+    CHECK(s == LLM_OK && n_done == K, "%s, %d steps", err.message, n_done);
     feed(e, 1, &seq, &first, &n, logits);
-    for (int32_t i = 0; i < 12; i++, pos++) {
-        s = llm_exec_step(e->exec, &b, 0, &by_step[i], NULL, &err);
+    b.seq_samplers = &s2;
+    for (int32_t i = 0; i < K; i++, pos++, row.ids += WIDTH, row.values += WIDTH) {
+        /* A step that was cancelled changes no sampler. */
+        e->cancel = 1;
+        s = llm_exec_step(e->exec, &b, 0, &by_step[i], NULL, &row, &err);
+        CHECK(s == LLM_E_CANCELLED, "status %d", s);
+        e->cancel = 0;
+        s = llm_exec_step(e->exec, &b, 0, &by_step[i], NULL, &row, &err);
         CHECK(s == LLM_OK && by_step[i] == sampled[i], "step %d: %d, not %d", i, by_step[i],
               sampled[i]);
+        CHECK(row.ids[0] == by_step[i], "logprob of %d, not %d", row.ids[0], by_step[i]);
         token = by_step[i];
     }
+    CHECK(!memcmp(ids[0], ids[1], sizeof ids[0]), "ids of logprobs differ");
+    CHECK(!memcmp(values[0], values[1], sizeof values[0]), "logprobs differ");
     token = token_at(0, 20);
     pos = 20;
-    s = llm_exec_decode(e->exec, &b, 12, &sampled[3], 1, by_step, &n_done, &err);
+    b.seq_samplers = &fresh;
+    s = llm_exec_decode(e->exec, &b, K, &sampled[3], 1, by_step, NULL, &n_done, &err);
     CHECK(s == LLM_OK && n_done <= 4, "stop token ignored: %d steps", n_done);
     e->cancel = 1;
-    s = llm_exec_decode(e->exec, &b, 12, NULL, 0, by_step, &n_done, &err);
+    s = llm_exec_decode(e->exec, &b, K, NULL, 0, by_step, NULL, &n_done, &err);
     CHECK(s == LLM_E_CANCELLED && n_done == 0, "status %d, %d steps", s, n_done);
     e->cancel = 0;
+    llm_sampler_free(fresh);
+    llm_sampler_free(s1);
+    llm_sampler_free(s2);
+}
+
+/* Samplers that do not fit the executor or each other, and logprobs out of range. */
+static void check_bad_samplers(engine *e) {
+    int32_t seqs[2] = {0, 1}, tables[32], offsets[5], ones[2] = {1, 1}, tokens[2] = {1, 2};
+    int32_t pos[2] = {0, 0}, out[2], ids[2 * WIDTH];
+    float values[2 * WIDTH];
+    make_tables(2, seqs, tables, offsets);
+    static const int32_t order[] = {LLM_SAMPLER_TOP_K};
+    llm_sampler_params p = {.n_vocab = N_VOCAB - 1, .order = order, .n_order = 1};
+    p.dynatemp_exponent = p.repeat_penalty = p.dry_base = 1;
+    p.dry_allowed_length = 1;
+    llm_sampler *other = NULL, *good = stateful_sampler(0);
+    llm_error err = {0};
+    CHECK(llm_sampler_create(&p, &other, &err) == LLM_OK, "%s", err.message);
+    llm_sampler *shared[2] = {good, good}, *narrow[2] = {good, other}, *fine[2] = {good, NULL};
+    llm_batch b = {2, 2, tokens, ones, pos, tables, offsets, ones, shared};
+    CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, NULL, &err) == LLM_E_ARGUMENT, "shared");
+    b.seq_samplers = narrow;
+    CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, NULL, &err) == LLM_E_ARGUMENT, "narrow");
+    b.seq_samplers = fine;
+    llm_logprobs many = {LLM_MAX_TOP_LOGPROBS + 1, ids, values}, none = {0, NULL, NULL};
+    CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, &many, &err) == LLM_E_ARGUMENT, "21 logprobs");
+    CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, &none, &err) == LLM_E_ARGUMENT, "no place");
+    llm_logprobs rows = {N_TOP, ids, values};
+    int32_t second_only[2] = {0, 1};
+    b.seq_sample = second_only;
+    CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, &rows, &err) == LLM_OK, "%s", err.message);
+    CHECK(out[0] == -1 && ids[0] == -1 && ids[N_TOP] == -1, "a row that was not sampled");
+    CHECK(out[1] == ids[WIDTH] && out[1] == ids[WIDTH + 1] && values[WIDTH] <= 0, "greedy row");
+    llm_sampler_free(other);
+    llm_sampler_free(good);
 }
 
 /* Each bad batch names what is wrong and runs nothing. */
 static void check_bad_batches(engine *e) {
     int32_t seq = 0, tables[16], offsets[3], one = 1, out;
-    float temperature = 0.0F;
-    uint64_t seed = 0;
     int32_t token = 0, pos = 0, n = 1;
     make_tables(1, &seq, tables, offsets);
-    const llm_batch good = {1, 1, &token, &n, &pos, tables, offsets, &one, &temperature, &seed};
+    const llm_batch good = {1, 1, &token, &n, &pos, tables, offsets, &one, NULL};
     llm_batch many = good, none = good, count = good;
     many.n_seqs = 5;
     none.n_seqs = 0;
@@ -309,7 +389,8 @@ static void check_bad_batches(engine *e) {
     const llm_batch *bad[] = {&many, &none, &count};
     for (size_t i = 0; i < 3; i++) {
         llm_error err = {0};
-        CHECK(llm_exec_step(e->exec, bad[i], 0, &out, NULL, &err) == LLM_E_ARGUMENT, "%zu", i);
+        CHECK(llm_exec_step(e->exec, bad[i], 0, &out, NULL, NULL, &err) == LLM_E_ARGUMENT, "%zu",
+              i);
         CHECK(err.message[0], "no message for %zu", i);
     }
     struct {
@@ -326,12 +407,13 @@ static void check_bad_batches(engine *e) {
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         llm_error err = {0};
         *faults[i].field = faults[i].value;
-        CHECK(llm_exec_step(e->exec, &good, 0, &out, NULL, &err) == LLM_E_ARGUMENT, "fault %zu", i);
+        CHECK(llm_exec_step(e->exec, &good, 0, &out, NULL, NULL, &err) == LLM_E_ARGUMENT,
+              "fault %zu", i);
         CHECK(err.message[0], "no message for fault %zu", i);
         *faults[i].field = faults[i].keep;
     }
     llm_error err = {0};
-    CHECK(llm_exec_step(e->exec, &good, 0, &out, NULL, &err) == LLM_OK, "%s", err.message);
+    CHECK(llm_exec_step(e->exec, &good, 0, &out, NULL, NULL, &err) == LLM_OK, "%s", err.message);
     CHECK(out >= 0 && out < N_VOCAB, "sampled %d", out);
 }
 
@@ -364,7 +446,9 @@ int main(void) {
             CHECK(high - low > 0.1F && high - low < 1e4F, "logits span %g to %g", (double)low,
                   (double)high);
             check_batches(&e, expected);
-            check_decode(&e);
+            check_decode(&e, 0);
+            check_decode(&e, 2);
+            check_bad_samplers(&e);
             check_bad_batches(&e);
             check_blocks(&e);
         }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "sampling/portable_math.h"
 #include "sampling/sample.h"
 
 #define MAX_VOCAB 300000

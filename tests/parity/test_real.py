@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reference.engine import feed_chunks, runner_of
+from reference.engine import decode_ids, feed_chunks, runner_of
 from reference.llama_oracle import LlamaOracle, dequantize_file
 
 from localllm.engine.runner import Feed, Model, Runner
@@ -144,7 +144,7 @@ def our_continuations(runner: Runner, prompts: list[list[int]]) -> list[list[int
         if prompt[:-1]:
             runner.prefill(Feed(sequence, prompt[:-1], sample=False))
         feeds.append(Feed(sequence, prompt[-1:]))
-    return runner.decode(feeds, N_NEW)
+    return decode_ids(runner, feeds, N_NEW)
 
 
 def equal_prompts(f32: Path) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference.engine import feed_chunks, load_logits, logits_of, random_tokens, runner_of
+from reference.engine import (
+    decode_ids,
+    feed_chunks,
+    load_logits,
+    logits_of,
+    random_tokens,
+    runner_of,
+)
 
 from localllm import native
 from localllm.engine.runner import Feed, Model, Runner, SequenceState
+from localllm.engine.sampling import Sampler
+from localllm.params import GenerateParams
 from models.tiny.make import ARCHITECTURES, TYPES, fits
 
 FULL = os.environ.get("FULL") == "1"
@@ -205,10 +215,7 @@ def decode_by_steps(
     out: list[list[int]] = [[] for _ in feeds]
     last = [f.tokens[0] for f in feeds]
     for _ in range(k):
-        step = [
-            Feed(f.sequence, [t], True, f.temperature, f.seed)
-            for f, t in zip(feeds, last, strict=True)
-        ]
+        step = [Feed(f.sequence, [t], True, f.sampler) for f, t in zip(feeds, last, strict=True)]
         tokens = runner.step(step).tokens
         last = [int(t) for t in tokens if t is not None]
         for row, token in zip(out, last, strict=True):
@@ -218,14 +225,38 @@ def decode_by_steps(
     return out
 
 
+#: Greedy, temperature alone, a default chain with penalties, the rest of the chain, mirostat.
+SAMPLING = (
+    None,
+    GenerateParams(temperature=0.8, top_k=0, top_p=1, min_p=0),
+    GenerateParams(temperature=1.5, repeat_penalty=1.3, frequency_penalty=0.2),
+    GenerateParams(
+        temperature=1.2,
+        dynatemp_range=0.5,
+        top_k=0,
+        typical_p=0.9,
+        top_n_sigma=3,
+        xtc_probability=0.5,
+        xtc_threshold=0.05,
+        dry_multiplier=0.8,
+        dry_allowed_length=1,
+    ),
+    GenerateParams(temperature=1.0, mirostat=2, mirostat_tau=4, mirostat_eta=0.3),
+)
+
+
 def started(runner: Runner, n_vocab: int) -> list[Feed]:
-    """Three sequences after their prompts, greedy and sampled, each with one token to feed."""
+    """Sequences after their prompts, each with its own sampling and one token to feed."""
     feeds = []
-    for i, (n, temperature) in enumerate([(30, 0.0), (61, 0.8), (3, 1.5)]):
+    for i, (n, params) in enumerate(zip([30, 61, 3, 17, 40], SAMPLING, strict=True)):
         prompt = random_tokens(n, n_vocab, seed=n)
         sequence = runner.new_sequence()
         runner.step([Feed(sequence, prompt[:-1], sample=False)])
-        feeds.append(Feed(sequence, prompt[-1:], True, temperature, seed=i + 2**40))
+        sampler = None
+        if params is not None:
+            sampler = Sampler(replace(params, seed=i + 2**40), n_vocab)
+            sampler.accept(prompt)
+        feeds.append(Feed(sequence, prompt[-1:], True, sampler))
     return feeds
 
 
@@ -236,18 +267,17 @@ def test_decode_equals_steps(model: Model) -> None:
         want = decode_by_steps(runner, started(runner, n_vocab), k)
     assert len({tuple(row) for row in want}) == len(want)
     with runner_of(model) as runner:
-        assert runner.decode(started(runner, n_vocab), k) == want
+        assert decode_ids(runner, started(runner, n_vocab), k) == want
     with runner_of(model) as runner:
         feeds = started(runner, n_vocab)
-        head = runner.decode(feeds, 11)
+        head = decode_ids(runner, feeds, 11)
         rest = [
-            Feed(f.sequence, [row[-1]], True, f.temperature, f.seed)
-            for f, row in zip(feeds, head, strict=True)
+            Feed(f.sequence, [row[-1]], True, f.sampler) for f, row in zip(feeds, head, strict=True)
         ]
-        tail = runner.decode(rest, k - 11)
+        tail = decode_ids(runner, rest, k - 11)
     assert [a + b for a, b in zip(head, tail, strict=True)] == want
     with runner_of(model) as runner:
-        assert [runner.decode([f], k)[0] for f in started(runner, n_vocab)] == want
+        assert [decode_ids(runner, [f], k)[0] for f in started(runner, n_vocab)] == want
 
 
 def test_decode_stops(model: Model) -> None:
@@ -259,16 +289,15 @@ def test_decode_stops(model: Model) -> None:
     at = min(row.index(stop) for row in want if stop in row)
     with runner_of(model) as runner:
         feeds = started(runner, n_vocab)
-        got = runner.decode(feeds, 30, stop_tokens=[stop, n_vocab - 1])
+        got = decode_ids(runner, feeds, 30, [stop, n_vocab - 1])
         cut = len(got[0])
         assert cut <= at + 1
         assert got == [row[:cut] for row in want]
         assert any(row[-1] in (stop, n_vocab - 1) for row in got)
         rest = [
-            Feed(f.sequence, [row[-1]], True, f.temperature, f.seed)
-            for f, row in zip(feeds, got, strict=True)
+            Feed(f.sequence, [row[-1]], True, f.sampler) for f, row in zip(feeds, got, strict=True)
         ]
-        assert runner.decode(rest, 30 - cut) == [row[cut:] for row in want]
+        assert decode_ids(runner, rest, 30 - cut) == [row[cut:] for row in want]
 
 
 class Schedule:
@@ -359,7 +388,7 @@ def test_smollm2(smollm2: Path) -> None:
         with runner_of(m) as runner:
             sampled = decode_by_steps(runner, started(runner, m.info.n_vocab), 10)
         with runner_of(m) as runner:
-            assert runner.decode(started(runner, m.info.n_vocab), 10) == sampled
+            assert decode_ids(runner, started(runner, m.info.n_vocab), 10) == sampled
     short = tokens[: n if FULL else 40]
     for load in ({"n_threads": 1}, {"raw_weights": True}, *({"isa": isa} for isa in ISAS)):
         same(load_logits(smollm2, short, **load), want[: len(short)])

@@ -42,6 +42,13 @@ def logits_of(model: Model, tokens: Sequence[int], chunk: int = 512, kv: str = "
         return feed_chunks(runner, runner.new_sequence(), tokens, chunk)
 
 
+def decode_ids(
+    runner: Runner, feeds: list[Feed], k: int, stop_tokens: Sequence[int] = ()
+) -> list[list[int]]:
+    """The token ids of `Runner.decode`."""
+    return [[s.token for s in row] for row in runner.decode(feeds, k, stop_tokens)]
+
+
 def load_logits(path: Path, tokens: Sequence[int], kv: str = "f16", **load: Any) -> F32:
     """The same from a file, loaded with these options."""
     with Model.load(path, **load) as model:

@@ -1,8 +1,10 @@
 """The command line as a program, with stand-ins where the environment asks for them.
 
-TEST_FAKE_SESSION=1 replaces the session; TEST_CATALOG=folder replaces the catalogue.
+TEST_FAKE_SESSION=1 replaces the session with fake_session.py, another value with the module of that
+name here; TEST_CATALOG=folder replaces the catalogue.
 """
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -11,10 +13,9 @@ from localllm.cli.main import main
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-if os.environ.get("TEST_FAKE_SESSION"):
-    from stand_ins import fake_session
-
-    sys.modules["localllm.session"] = fake_session
+if name := os.environ.get("TEST_FAKE_SESSION"):
+    module = "fake_session" if name == "1" else name
+    sys.modules["localllm.session"] = importlib.import_module(f"stand_ins.{module}")
 if folder := os.environ.get("TEST_CATALOG"):
     from localllm.store import catalog
 

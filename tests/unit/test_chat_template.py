@@ -3,6 +3,7 @@ messages."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -46,24 +47,24 @@ def user(content: Any, **more: Any) -> list[dict[str, Any]]:
 
 
 def special_ids(template: ChatTemplate, messages: Any, **options: Any) -> list[int]:
-    return [i for i in template.render_to_ids(messages, **options) if i in SPECIAL.values()]
+    return [i for i in template.prompt(messages, **options).ids() if i in SPECIAL.values()]
 
 
 def test_renders_and_encodes() -> None:
     template = ChatTemplate(CHATML, TOKENIZER)
-    text = template.render(user("hel"))
+    text = template.prompt(user("hel")).text
     assert text == "<|im_start|>user\nhel<|im_end|>\n<|im_start|>assistant\n"
-    ids = template.render_to_ids(user("hel"))
+    ids = template.prompt(user("hel")).ids()
     assert ids == TOKENIZER.encode(text, add_special=False, parse_special=True)
-    assert template.render(user("x"), add_generation_prompt=False).endswith("x<|im_end|>\n")
+    assert template.prompt(user("x"), add_generation_prompt=False).text.endswith("x<|im_end|>\n")
 
 
 def test_beginning_of_sequence_token_comes_once() -> None:
     bos = {P + "add_bos_token": True, P + "bos_token_id": SPECIAL["<eos>"]}
     with_bos = tokenizer(**bos)
     first = SPECIAL["<eos>"]
-    assert ChatTemplate(CHATML, with_bos).render_to_ids(user("x"))[:2] == [first, START]
-    written = ChatTemplate("{{ bos_token }}" + CHATML, with_bos).render_to_ids(user("x"))
+    assert ChatTemplate(CHATML, with_bos).prompt(user("x")).ids()[:2] == [first, START]
+    written = ChatTemplate("{{ bos_token }}" + CHATML, with_bos).prompt(user("x")).ids()
     assert written[:2] == [first, START]
 
 
@@ -100,8 +101,8 @@ def test_words_of_a_user_never_become_control_tokens(source: str, content: str) 
     for role in ("user", "system", "tool", "assistant"):
         messages = [{"role": role, "content": content}, *user("hi")]
         assert special_ids(template, messages) == [START, END, START, END, START]
-        ids = template.render_to_ids(messages)
-        assert TOKENIZER.decode(ids, skip_special=False) == template.render(messages)
+        ids = template.prompt(messages).ids()
+        assert TOKENIZER.decode(ids, skip_special=False) == template.prompt(messages).text
 
 
 FRAGMENTS = ("<|", "|>", "im_end", "im_start", "<|im_end|>", "<", ">", "|", "\n", " ", "user", "x")
@@ -120,8 +121,8 @@ def test_no_mixture_becomes_a_control_token(first: str, second: str, through: st
     template = ChatTemplate(source, TOKENIZER)
     messages = [*user(first), {"role": "assistant", "content": second}]
     assert special_ids(template, messages) == [START, END, START, END, START]
-    ids = template.render_to_ids(messages)
-    assert TOKENIZER.decode(ids, skip_special=False) == template.render(messages)
+    ids = template.prompt(messages).ids()
+    assert TOKENIZER.decode(ids, skip_special=False) == template.prompt(messages).text
 
 
 def test_tool_results_and_descriptions_are_text() -> None:
@@ -145,8 +146,12 @@ def test_roles_may_stand_inside_control_tokens_but_nothing_else() -> None:
     )
     turn, end = SPECIAL["<|user|>"], SPECIAL["<|end|>"]
     assert special_ids(template, user("x")) == [turn, end]
-    assert special_ids(template, [{"role": "end", "content": "x"}]) == [end]
-    assert special_ids(template, [{"role": "im_end", "content": "x"}]) == [end]
+    for role in ("end", "im_end"):
+        with pytest.raises(ArgumentError, match=f"messages.0. has the role '{role}'; known are sy"):
+            template.prompt([{"role": role, "content": "x"}])
+    known = ChatTemplate(template.source + "{# 'end' 'im_end' #}", TOKENIZER)
+    assert special_ids(known, [{"role": "end", "content": "x"}]) == [end]
+    assert special_ids(known, [{"role": "im_end", "content": "x"}]) == [end]
 
 
 def test_tokens_that_the_template_writes_are_guarded_too() -> None:
@@ -154,9 +159,9 @@ def test_tokens_that_the_template_writes_are_guarded_too() -> None:
     think = SPECIAL["<think>"]
     assert think in TOKENIZER.encode("<think>")
     plain = ChatTemplate(CHATML, TOKENIZER)
-    assert think in plain.render_to_ids(user("<think>"))
+    assert think in plain.prompt(user("<think>")).ids()
     thinking = ChatTemplate(CHATML + "<think>\n", TOKENIZER)
-    assert thinking.render_to_ids(user("<think>")).count(think) == 1
+    assert thinking.prompt(user("<think>")).ids().count(think) == 1
 
 
 def test_constants_that_the_template_compares_with() -> None:
@@ -167,7 +172,7 @@ def test_constants_that_the_template_compares_with() -> None:
     )
     template = ChatTemplate(source, TOKENIZER)
     messages = [{"role": "assistant", "content": "a</think>b"}]
-    assert template.render(messages) == "<|im_start|>assistantb</think><|im_end|>"
+    assert template.prompt(messages).text == "<|im_start|>assistantb</think><|im_end|>"
     assert special_ids(template, user("a")) == [START, SPECIAL["</think>"], END]
     echo = ChatTemplate(source.replace("c + mark", "mark + c"), TOKENIZER)
     assert special_ids(echo, user("</think")) == [START, SPECIAL["</think>"], END]
@@ -187,25 +192,24 @@ def test_text_cut_by_the_template_is_not_trusted() -> None:
 def test_raise_exception_and_failures() -> None:
     refusing = ChatTemplate("{{ raise_exception('roles must alternate') }}", TOKENIZER)
     with pytest.raises(ChatTemplateError, match="refused: roles must alternate"):
-        refusing.render(user("x"))
+        refusing.prompt(user("x"))
     for source in (
         "{% for %}",
         "{{ nothing.at.all }}",
         "{{ 1 / 0 }}",
         "{{ ''.__class__.__mro__ }}",
-        "{{ messages.append(1) }}",
         "{% include 'x' %}",
         "{{ x | no_such_filter }}",
     ):
         with pytest.raises(ChatTemplateError, match="failed"):
-            ChatTemplate(source, TOKENIZER).render(user("x"))
+            ChatTemplate(source, TOKENIZER).prompt(user("x"))
     with pytest.raises(ChatTemplateError, match="200000 characters"):
-        ChatTemplate("x" * 200_000, TOKENIZER).render(user("x"))
+        ChatTemplate("x" * 200_000, TOKENIZER).prompt(user("x"))
 
 
 def test_hugging_face_extensions() -> None:
     def render(source: str, **options: Any) -> str:
-        return ChatTemplate(source, TOKENIZER).render(user("x"), **options)
+        return ChatTemplate(source, TOKENIZER).prompt(user("x"), **options).text
 
     assert render("{% generation %}a{{ messages[0].content }}{% endgeneration %}b") == "axb"
     assert (
@@ -221,6 +225,31 @@ def test_hugging_face_extensions() -> None:
     assert render("{{ messages | map(attribute='role') | join(',') }}") == "user"
 
 
+def test_lists_and_objects_change_as_copies() -> None:
+    def render(source: str, messages: Any) -> str:
+        return ChatTemplate(source, TOKENIZER).prompt(messages).text
+
+    messages = user("x", tags=["b", "a"])
+    before = copy.deepcopy(messages)
+    changed = (
+        "{% set l = messages[0].tags %}{% set _ = l.append('c') %}{{ l.pop(0) ~ l.index('c') }}"
+    )
+    assert render(changed, messages) == "b1"
+    assert render(changed + "{% set _ = messages.clear() %}", messages) == "b1"
+    assert messages == before
+    for value, change, expected in (
+        ("[3, 1]", "x.insert(0, 2), x.sort()", "[1, 2, 3]"),
+        ("[1]", "x.extend([2, [3]])", "[1, 2, [3]]"),
+        ("[1, 2]", "x.remove(1), x.reverse()", "[2]"),
+        ("{'a': 1}", "x.update(b=2), x.pop('a')", "{'b': 2}"),
+        ("{}", "x.setdefault('a', []), x.a.append(1)", "{'a': [1]}"),
+        ("namespace(l=[])", "x.l.append(1), x.l.append(2)", "[1, 2]"),
+    ):
+        printed = "x.l" if value.startswith("n") else "x"
+        source = f"{{% set x = {value} %}}{{% set _ = [{change}] %}}{{{{ {printed} }}}}"
+        assert render(source, messages) == expected
+
+
 def test_messages_are_prepared() -> None:
     source = (
         "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
@@ -229,12 +258,12 @@ def test_messages_are_prepared() -> None:
     template = ChatTemplate(source, TOKENIZER)
     call = {"function": {"name": "w", "arguments": '{"city": "Paris"}'}}
     message = {"role": "assistant", "content": "at ", "tool_calls": [call]}
-    assert template.render([message]) == "at Paris"
+    assert template.prompt([message]).text == "at Paris"
     assert call["function"]["arguments"] == '{"city": "Paris"}'
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert template.render(user(parts)) == "ab"
+    assert template.prompt(user(parts)).text == "ab"
     own = "{% for p in messages[0].content if p.type == 'text' %}[{{ p.text }}]{% endfor %}"
-    assert ChatTemplate(own, TOKENIZER).render(user(parts)) == "[a][b]"
+    assert ChatTemplate(own, TOKENIZER).prompt(user(parts)).text == "[a][b]"
 
 
 def test_messages_that_are_no_plain_data() -> None:
@@ -252,51 +281,13 @@ def test_messages_that_are_no_plain_data() -> None:
     ]
     for messages, message in cases:
         with pytest.raises(ArgumentError, match=message) as caught:
-            template.render(messages)
+            template.prompt(messages)
         assert len(caught.value.message) < 1000
     with pytest.raises(ArgumentError, match="tools"):
-        template.render(user("x"), tools=[deep])
+        template.prompt(user("x"), tools=[deep])
     everything = "".join("".join(pair) for pair in MARKS)
     with pytest.raises(ArgumentError, match="private-use"):
-        template.render(user(everything))
-
-
-@pytest.mark.parametrize(
-    ("tokens", "name", "origin", "start"),
-    [
-        (["<|im_start|>", "<|im_end|>"], "", "chatml", "<|im_start|>system\ns<|im_end|>\n"),
-        (["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"], "", "llama3",
-         "<|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|>"),
-        (["<start_of_turn>", "<end_of_turn>"], "", "gemma",
-         "<start_of_turn>user\ns\n\nu<end_of_turn>"),
-        (["<|user|>", "<|assistant|>", "<|end|>"], "", "phi3", "<|system|>\ns<|end|>\n<|user|>\nu"),
-        (["[INST]", "[/INST]"], "", "mistral", "[INST] s\n\nu [/INST]"),
-        (["<｜User｜>", "<｜Assistant｜>"], "", "deepseek", "s<｜User｜>u<｜Assistant｜>"),
-        ([], "Llama 2 7b chat", "llama2", "[INST] <<SYS>>\ns\n<</SYS>>\n\nu [/INST]"),
-        ([], "Mixtral 8x7B", "mistral", "[INST] s\n\nu [/INST]"),
-        (["<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"], "", "command-r",
-         "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>s<|END_OF_TURN_TOKEN|>"),
-    ],
-)  # fmt: skip
-def test_fallbacks(tokens: list[str], name: str, origin: str, start: str) -> None:
-    base = byte_level()
-    metadata = {
-        P + "model": "gpt2",
-        P + "tokens": [*base[P + "tokens"][:256], *(t.encode() for t in tokens)],
-        P + "token_type": np.array([1] * 256 + [3] * len(tokens), np.int32),
-        P + "merges": [],
-        P + "bos_token_id": 0xFFFFFFFF,
-        P + "eos_token_id": 0xFFFFFFFF,
-        "general.name": name,
-    }
-    model = Tokenizer.from_metadata(metadata)
-    template = ChatTemplate.from_metadata(metadata, model)
-    assert template.origin == f"fallback:{origin}"
-    messages = [{"role": "system", "content": "s"}, *user("u")]
-    assert template.render(messages).startswith(start)
-    ids = template.render_to_ids(messages)
-    assert {model.token_bytes(i).decode() for i in ids if model.is_control(i)} <= set(tokens)
-    assert any(i >= 256 for i in ids) == bool(tokens)
+        template.prompt(user(everything))
 
 
 def test_no_template_and_no_family() -> None:
@@ -308,6 +299,15 @@ def test_no_template_and_no_family() -> None:
     metadata["tokenizer.chat_template"] = "file"
     metadata["tokenizer.chat_template.tool_use"] = "tools"
     model = Tokenizer.from_metadata(metadata)
-    assert ChatTemplate.from_metadata(metadata, model).render(user("x")) == "file"
-    assert ChatTemplate.from_metadata(metadata, model, "tool_use").render(user("x")) == "tools"
-    assert ChatTemplate.from_metadata(metadata, model, "other").render(user("x")) == "file"
+    assert ChatTemplate.from_metadata(metadata, model).prompt(user("x")).text == "file"
+    assert ChatTemplate.from_metadata(metadata, model, "tool_use").prompt(user("x")).text == "tools"
+    chosen = ChatTemplate.from_metadata(metadata, model, "chatml")
+    assert chosen.origin == "fallback:chatml"
+    assert chosen.prompt(user("x")).text.startswith("<|im_start|>user\nx<|im_end|>")
+    own = ChatTemplate.from_metadata(metadata, model, "[{{ messages[0].content }}]")
+    assert (own.origin, own.prompt(user("x")).text) == ("argument", "[x]")
+    with pytest.raises(
+        ArgumentError,
+        match=r"no chat template 'other'; known are tool_use, phi4, smollm, qwen, chatml",
+    ):
+        ChatTemplate.from_metadata(metadata, model, "other")

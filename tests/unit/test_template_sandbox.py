@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import threading
 import time
@@ -10,8 +11,9 @@ import pytest
 from reference.small_vocabularies import byte_level
 
 from localllm.errors import ChatTemplateError
-from localllm.text import template_sandbox
 from localllm.text.chat_template import ChatTemplate
+from localllm.text.template_budget import BudgetError, budgeted
+from localllm.text.template_sandbox import TemplateSandbox
 from localllm.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_metadata(byte_level())
@@ -30,7 +32,27 @@ ENDLESS = {
     "sorts": "{% set r = range(9999) | list %}" + "{% set s = r | sort %}" * 2000,
 }
 
+TWINS = (
+    "{% set ns = namespace(x=[], y=[]) %}{% set x = ns.x %}{% set y = ns.y %}"
+    "{% for i in range(16) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+    "{% for i in range(9999) %}{% set _ = x.append(i) %}{% set _ = y.append(i) %}{% endfor %}"
+)
+"""Two equal trees that share their leaves, made heavy after they were put together."""
+
 HUGE = {
+    "compare grown twins": TWINS + "{{ ns.x == ns.y }}",
+    "test grown twins": TWINS + "{{ ns.x is eq(ns.y) }}",
+    "find grown twins": TWINS + "{{ [ns.x].index(ns.y) }}",
+    "filter grown twins": TWINS + "{{ [ns.x, ns.y] | sort | length }}",
+    "select grown twins": TWINS + "{{ [ns.x] | select('eq', ns.y) | list | length }}",
+    "print a grown tree": TWINS + "{{ ns.x }}",
+    "append": NS + "{% for a in range(9999) %}{% for b in range(9999) %}"
+    "{% set _ = ns.y.append(1) %}{% endfor %}{% endfor %}",
+    "append to what is walked": "{% set x = [1] %}{% for a in x %}{% set _ = x.append(a) %}"
+    "{% endfor %}",
+    "extend": NS + "{% for i in range(60) %}{% set _ = ns.y.extend(ns.y) %}{% endfor %}",
+    "append to itself": NS + "{% for i in range(60) %}{% set _ = ns.y.append(ns.y) %}{% endfor %}",
+    "update": "{% set x = {} %}{% for i in range(60) %}{% set _ = x.update({i: x}) %}{% endfor %}",
     "output": "{% for a in range(9999) %}{{ 'x' * 1000 }}{% endfor %}",
     "wide output": BIG + "{% for a in range(9999) %}{{ x }}{% endfor %}",
     "repeat": "{{ 'a' * 10 ** 10 }}",
@@ -93,8 +115,38 @@ DEEP = {
 }
 
 
+ESCAPES = (
+    "{{ ''.__class__.__mro__ }}",
+    "{{ ''['__class__'] }}",
+    "{{ ''|attr('__class__') }}",
+    "{{ ['']|map(attribute='__class__')|first }}",
+    "{{ '{0.__class__}'.format('') }}",
+    "{{ '{x.__class__}'.format_map({'x': 1}) }}",
+    "{{ messages.__len__ }}",
+    "{{ range.__globals__ }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ namespace.__init__.__globals__ }}",
+    "{{ namespace(__class__=1) }}",
+    "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ joiner.__init__.__globals__ }}",
+    "{{ self._TemplateReference__context }}",
+    "{{ self.__init__.__globals__ }}",
+    "{% macro f() %}{% endmacro %}{{ f.__globals__ }}",
+    "{% for a in [1] %}{{ loop.__class__ }}{% endfor %}",
+    "{{ lipsum() }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}",
+    "{% extends 'x' %}",
+    "{{ 'x' | tick.__globals__ }}",
+    "{{ dict.mro() }}",
+    "{{ (messages | groupby('role')).__class__ }}",
+    "{{ messages[0].items.__self__ }}",
+)
+
+
 def render(source: str) -> str:
-    return ChatTemplate(source, TOKENIZER).render([{"role": "user", "content": "hi"}])
+    return ChatTemplate(source, TOKENIZER).prompt([{"role": "user", "content": "hi"}]).text
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -109,7 +161,7 @@ def test_the_budget_is_kept() -> None:
     for _ in range(2):
         before = time.thread_time()
         with pytest.raises(ChatTemplateError):
-            template.render([])
+            template.prompt([{"role": "user", "content": "hi"}])
         used = time.thread_time() - before
     assert 0.24 < used < 0.35
 
@@ -129,6 +181,24 @@ def test_huge_templates_are_stopped(name: str) -> None:
 def test_deep_templates_fail_cleanly(name: str) -> None:
     with pytest.raises(ChatTemplateError):
         render(DEEP[name])
+
+
+@pytest.mark.parametrize("source", ESCAPES)
+def test_there_is_no_way_out(source: str) -> None:
+    """What is unsafe is refused, or not there and prints as nothing."""
+    with contextlib.suppress(ChatTemplateError):
+        assert render(source) == ""
+
+
+def test_a_template_of_ten_megabytes_is_not_even_read() -> None:
+    before = time.thread_time()
+    with pytest.raises(ChatTemplateError, match="10485760 characters, at most 131072"):
+        render("{{ 1 }}   " * (1 << 20))
+    assert time.thread_time() - before < 0.5
+
+
+def test_there_are_enough_hostile_templates() -> None:
+    assert len(ENDLESS) + len(HUGE) + len(DEEP) + len(ESCAPES) >= 80
 
 
 def test_deep_templates_fail_cleanly_in_a_thread() -> None:
@@ -154,16 +224,16 @@ def test_real_sizes_fit_into_the_budget() -> None:
         "{% else %}{{ m.content.split('x')[-1] }}{% endif %}{{ loop.index }}{% endfor %}"
     )
     messages = [{"role": "user", "content": "word " * 50}] * 2000
-    assert len(ChatTemplate(source, TOKENIZER).render(messages)) > 500_000
+    assert len(ChatTemplate(source, TOKENIZER).prompt(messages).text) > 500_000
     long = [{"role": "user", "content": "y" * 3_000_000}]
-    assert len(ChatTemplate(source, TOKENIZER).render(long)) > 3_000_000
+    assert len(ChatTemplate(source, TOKENIZER).prompt(long).text) > 3_000_000
     with pytest.raises(ChatTemplateError, match="4 MiB"):
-        ChatTemplate(source, TOKENIZER).render(long * 2)
+        ChatTemplate(source, TOKENIZER).prompt(long * 2)
 
 
 def test_a_template_cannot_run_outside_a_budget() -> None:
-    sandbox = template_sandbox.TemplateSandbox()
-    with template_sandbox.budgeted():
+    sandbox = TemplateSandbox()
+    with budgeted():
         template = sandbox.from_string("{{ 'a' | upper }}")
-    with pytest.raises(template_sandbox.BudgetError, match="outside its budget"):
+    with pytest.raises(BudgetError, match="outside its budget"):
         template.render()

@@ -57,6 +57,8 @@ static void lay_out(llm_exec *e, bump *b) {
     }
     e->logits = take_floats(b, (int64_t)e->max_seqs * h->n_vocab);
     e->states = take_floats(b, LLM_STATE_FLOATS);
+    void *candidates = take(b, llm_candidates_bytes(e->n_sampled));
+    if (candidates) llm_candidates_init(&e->candidates, e->n_sampled, candidates);
     e->token_pos = take(b, (uint64_t)n * sizeof(int32_t));
     e->token_seq = take(b, (uint64_t)n * sizeof(int32_t));
     e->out_row = take(b, (uint64_t)n * sizeof(int32_t));
@@ -202,11 +204,12 @@ static void begin_step(llm_exec *e, const llm_batch *b, bool all_logits) {
 }
 
 llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, int32_t *out_tokens,
-                         float *logits, llm_error *err) {
+                         float *logits, const llm_logprobs *logprobs, llm_error *err) {
     if (!e || !b || !out_tokens || (all_logits && !logits)) {
         return llm_fail(err, LLM_E_ARGUMENT, "step: a null argument");
     }
     llm_status status = check_batch(e, b, err);
+    if (status == LLM_OK) status = llm_prepare_sampling(e, b, logprobs, err);
     if (status != LLM_OK) return status;
     begin_step(e, b, all_logits != 0);
     e->out_logits = all_logits ? logits : e->logits;
@@ -216,21 +219,19 @@ llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, in
     int32_t row = 0, token = 0;
     for (int32_t s = 0; s < b->n_seqs; s++) {
         token += b->seq_n_tokens[s];
-        out_tokens[s] = -1;
-        if (!b->seq_sample[s]) continue;
-        const float *from = e->out_logits + n_vocab * (all_logits ? token - 1 : row);
-        out_tokens[s] = llm_sample(from, e->n_sampled, b->seq_temperature[s], b->seq_seed[s],
-                                   b->seq_first_pos[s] + b->seq_n_tokens[s]);
-        if (logits && !all_logits) {
+        const float *from = NULL;
+        if (b->seq_sample[s]) from = e->out_logits + n_vocab * (all_logits ? token - 1 : row++);
+        out_tokens[s] = llm_sample_row(e, b, s, from, logprobs);
+        if (from && logits && !all_logits) {
             memcpy(logits + n_vocab * s, from, sizeof(float) * (size_t)n_vocab);
         }
-        row++;
     }
     return LLM_OK;
 }
 
 llm_status llm_exec_decode(llm_exec *e, const llm_batch *b, int32_t k, const int32_t *stop_tokens,
-                           int32_t n_stop, int32_t *out_tokens, int32_t *n_done, llm_error *err) {
+                           int32_t n_stop, int32_t *out_tokens, const llm_logprobs *logprobs,
+                           int32_t *n_done, llm_error *err) {
     if (!e || !b || !out_tokens || !n_done || k < 1 || (n_stop > 0 && !stop_tokens)) {
         return llm_fail(err, LLM_E_ARGUMENT, "decode: %d steps asked for, or a null argument", k);
     }
@@ -251,13 +252,18 @@ llm_status llm_exec_decode(llm_exec *e, const llm_batch *b, int32_t k, const int
     step.tokens = tokens;
     step.seq_first_pos = first_pos;
     step.seq_sample = sample;
+    llm_logprobs rows = logprobs ? *logprobs : (llm_logprobs){0};
     llm_status status = LLM_OK;
     bool stop = false;
     while (*n_done < k && !stop) {
         int32_t *out = out_tokens + (size_t)*n_done * n;
-        status = llm_exec_step(e, &step, 0, out, NULL, err);
+        status = llm_exec_step(e, &step, 0, out, NULL, logprobs ? &rows : NULL, err);
         if (status != LLM_OK) break;
         ++*n_done;
+        if (logprobs) {
+            rows.ids += n * (size_t)(1 + rows.n_top);
+            rows.values += n * (size_t)(1 + rows.n_top);
+        }
         for (size_t s = 0; s < n; s++) {
             tokens[s] = out[s];
             first_pos[s]++;

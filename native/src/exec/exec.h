@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "kv/pool.h"
 #include "model/model.h"
+#include "sampling/candidates.h"
 
 #define LLM_SPLIT_BLOCKS 16 /* blocks of one attention split: absolute borders, every 512 tokens */
 
@@ -58,6 +59,7 @@ struct llm_exec {
     float *cos[2], *sin[2]; /* [max_tokens][n_rot / 2] */
     float *logits; /* [max_seqs][n_vocab] */
     float *states; /* split mode */
+    llm_candidates candidates; /* to sample in, one row after another */
     int32_t *token_pos, *token_seq; /* [max_tokens] */
     int32_t *out_row; /* [max_tokens] token of each logits row */
     uint8_t *act_memory[LLM_N_ACT_KINDS]; /* of the widest input, max_tokens */
@@ -73,6 +75,13 @@ struct llm_exec {
     int32_t n_counters;
 };
 
+/* sampling.c: checks the samplers of a batch and makes room in them, so that sampling cannot fail. */
+llm_status llm_prepare_sampling(llm_exec *e, const llm_batch *b, const llm_logprobs *logprobs,
+                                llm_error *err);
+/* The token of sequence s from its logits [n_vocab], which its sampler then has accepted; -1 for NULL.
+ * Fills row s of logprobs, which may be NULL. */
+int32_t llm_sample_row(llm_exec *e, const llm_batch *b, int32_t s, const float *logits,
+                       const llm_logprobs *logprobs);
 /* plan.c */
 void llm_plan_attention(llm_exec *e, const llm_batch *b);
 /* forward.c: the job of a step. */

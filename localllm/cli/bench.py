@@ -1,0 +1,223 @@
+"""`localllm bench`: how fast a model runs on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localllm.cli import bench_picture, output
+from localllm.cli.bench_runs import (
+    DECODE_DEPTHS,
+    Case,
+    Result,
+    cases_that_fit,
+    context_needed,
+    run,
+)
+from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
+from localllm.cli.options import Found, ModelName, Number, find_model, hints
+from localllm.errors import ArgumentError, CancelledError
+
+if TYPE_CHECKING:
+    from localllm.cli.bench_report import EngineFacts
+    from localllm.session import Session
+
+ENGINES = ("auto", "native", "llama.cpp")
+
+
+@click.command("bench")
+@click.argument("model", metavar="NAME|PATH", type=ModelName())
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="auto",
+    show_default=True,
+    help="What runs the model.",
+)
+@click.option("--compare", is_flag=True, help="Run llama.cpp in turn with the native engine.")
+@click.option(
+    "--repetitions",
+    type=Number(int, 1, 100),
+    default=5,
+    show_default=True,
+    help="Timed runs of each test.",
+)
+@click.option(
+    "--budget",
+    type=Number(float, 0, 3600),
+    default=30.0,
+    show_default=True,
+    help="Seconds after which a test begins no further run.",
+)
+@click.option(
+    "--threads",
+    type=Number(int, 0, 1024),
+    default=0,
+    help="[default: the CPUs this process may use]",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option(
+    "--picture",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also draw the figures, as .png or .svg.",
+)
+def command(
+    model: str,
+    engine: str,
+    compare: bool,
+    repetitions: int,
+    budget: float,
+    threads: int,
+    as_json: bool,
+    picture: Path | None,
+) -> int:
+    """Measure how fast a model reads prompts (prefill) and answers (decode) here.
+
+    Prompts of 128, 512 and 2048 made-up tokens, and answers behind 0, 1024 and 4096 tokens of
+    context, as far as the model's context has room. Figures are medians; SPREAD is the slowest and
+    the fastest run. OF THE ROOF is the share of what this machine can do at most: integer
+    operations for prompts, reading memory for answers. Ctrl-C ends it and shows what is there.
+    """
+    if compare and engine != "auto":
+        raise ArgumentError(
+            f"--compare runs the native engine and llama.cpp: leave out --engine {engine}"
+        )
+    if picture is not None:
+        bench_picture.check(picture)
+    found = find_model(model, may_pull=False)
+    line = output.ProgressLine()
+    wanted = ["native", "llama.cpp"] if compare else [engine]
+    with Interrupts(exit_at_once) as interrupts, hints(found):
+        figures = _measure(found, wanted, repetitions, budget, threads, line, interrupts)
+    if as_json:
+        output.emit(json.dumps(figures) + "\n")
+    elif figures["tests"]:
+        from localllm.cli.bench_report import table
+
+        output.emit(table(figures))
+    if picture is not None and figures["tests"]:
+        bench_picture.draw(figures, picture)
+        output.say(output.escape_line(f"{picture} written"))
+    if figures["complete"]:
+        return 0
+    output.say(f"note: interrupted after {len(figures['tests'])} of {figures['n_tests']} tests")
+    return EXIT_CODE
+
+
+def _measure(
+    found: Found,
+    wanted: list[str],
+    repetitions: int,
+    budget_s: float,
+    threads: int,
+    line: output.ProgressLine,
+    interrupts: Interrupts,
+) -> dict[str, Any]:
+    """Loads the engines, runs all tests and returns the figures; fewer after a Ctrl-C."""
+    from localllm.cli.bench_report import document
+    from localllm.session import machine_roofs
+    from localllm.store.work import work_of
+
+    about, n_ctx_train = _about(found)
+    work = work_of(found.path)
+    n_ctx = context_needed(DECODE_DEPTHS[-1], repetitions)
+    n_ctx = min(n_ctx, n_ctx_train) if n_ctx_train else n_ctx
+    tests = cases_that_fit(n_ctx, repetitions)
+    if not tests:
+        raise ArgumentError(f"the context of {n_ctx} tokens is too short to measure anything")
+    line.draw("measuring the machine", force=True)
+    roofs = machine_roofs()
+    with contextlib.ExitStack() as stack:
+        sessions: dict[str, Session] = {}
+        facts = []
+        for name in wanted:
+            session, seen = _opened(found, name, n_ctx, threads, tests[0], line)
+            stack.callback(session.close)
+            sessions[session.info.engine] = session
+            facts.append(seen)
+        interrupts.first = lambda: _cancel(sessions)
+        results: list[Result] = []
+        with contextlib.suppress(CancelledError):
+            for test in tests:
+                results.append(run(sessions, test, repetitions, budget_s, _drawn(line)))
+        line.clear()
+    complete = len(results) == len(tests)
+    figures = document(about, roofs, facts, results, work, complete=complete)
+    return {**figures, "n_tests": len(tests)}
+
+
+def _opened(
+    found: Found, engine: str, n_ctx: int, threads: int, test: Case, line: output.ProgressLine
+) -> tuple[Session, EngineFacts]:
+    """A session, and what loading it and a first run cost."""
+    import psutil
+
+    from localllm.cli.bench_report import EngineFacts
+    from localllm.session import Session
+
+    def notice(text: str) -> None:
+        line.clear()
+        output.say(f"note: {output.escape_line(text)}")
+
+    process = psutil.Process()
+    before = process.memory_info().rss
+    session = Session.open(
+        found.path,
+        engine=engine,
+        n_threads=threads,
+        n_ctx=n_ctx,
+        digest=found.digest,
+        label=found.label,
+        progress=lambda share: line.draw(f"loading {found.label} {share:4.0%}"),
+        notice=notice,
+    )
+    line.draw(f"{session.info.engine}: first run", force=True)
+    try:
+        run({session.info.engine: session}, test, 1, 0.0, lambda text: None)
+    except BaseException:
+        session.close()
+        raise
+    info = session.info
+    return session, EngineFacts(
+        name=info.engine,
+        load_s=round(session.stats.load_s, 6),
+        isa=info.isa,
+        n_threads=info.n_threads,
+        n_ctx=info.n_ctx,
+        weight_bytes=info.weight_bytes,
+        kv_bytes=info.kv_bytes,
+        resident_bytes=max(0, process.memory_info().rss - before),
+    )
+
+
+def _about(found: Found) -> tuple[dict[str, Any], int]:
+    """What the report says of the model, and the context that it was trained on (0: unknown)."""
+    from localllm.store.inspect import GgufFile
+
+    with GgufFile(found.path) as file:
+        trained = file.metadata.get(f"{file.architecture}.context_length")
+        about = {
+            "name": found.label,
+            "path": str(found.path),
+            "digest": found.digest,
+            "architecture": file.architecture,
+            "quantization": file.quantization,
+            "n_params": file.n_params,
+            "file_bytes": file.file_bytes,
+        }
+    return about, trained if isinstance(trained, int) else 0
+
+
+def _drawn(line: output.ProgressLine) -> Callable[[str], None]:
+    return lambda text: line.draw(text, force=True)
+
+
+def _cancel(sessions: dict[str, Session]) -> None:
+    for session in list(sessions.values()):
+        session.cancel()

@@ -1,0 +1,92 @@
+"""Examples of every command, one table: they end each command's help and fill the manual page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Example:
+    """A command line, and what it is good for in one line."""
+
+    line: str
+    text: str
+
+
+EXAMPLES: dict[str, tuple[Example, ...]] = {
+    "run": (
+        Example(
+            "localllm run smollm2:135m 'Why is the sky blue?'",
+            "Answers once. The model is fetched first if it is not here.",
+        ),
+        Example(
+            "git diff | localllm run smollm2:135m 'Write a commit message:'",
+            "What comes on stdin is added to the prompt.",
+        ),
+        Example(
+            "localllm run smollm2:135m 'Tell a story.' --seed 7 --max-tokens 64",
+            "The same seed gives the same story again.",
+        ),
+        Example(
+            "localllm run ./model.gguf --raw 'Once upon a time'",
+            "A file works like a name. --raw continues the text as it is.",
+        ),
+        Example(
+            "localllm run smollm2:135m 'What is ice?' --json",
+            "The exact text, counts and timings as one JSON object.",
+        ),
+    ),
+    "pull": (
+        Example("localllm pull smollm2:135m", "Fetches a model, or goes on where it stopped."),
+        Example("localllm pull smollm2:135m gemma3:270m", "Several at once."),
+        Example("localllm pull smollm2:135m --json", "Progress as JSON, one object a line."),
+    ),
+    "list": (
+        Example("localllm list", "The models here, their sizes and the engine that runs them."),
+        Example("localllm list --all", "Also what can be pulled."),
+        Example("localllm list --json", "The same for programs."),
+    ),
+    "show": (
+        Example("localllm show smollm2:135m", "Parameters, context, tokenizer, licence."),
+        Example("localllm show ./model.gguf --verbose", "Also every metadata value and tensor."),
+        Example("localllm show smollm2:135m --template", "Only the chat template."),
+    ),
+    "rm": (
+        Example("localllm rm smollm2:135m", "Asks, then deletes the model."),
+        Example("localllm rm --yes smollm2:135m gemma3:270m", "Deletes both without asking."),
+    ),
+    "replay": (
+        Example("localllm replay --list", "The answers on record, newest first."),
+        Example("localllm replay 1a2b", "Gives one again and compares every token and byte."),
+        Example("localllm replay 1a2b --show", "Shows the record; no model runs."),
+        Example("localllm replay 1a2b --model ./model.gguf", "With the model from another place."),
+        Example("localllm replay --delete-all --yes", "Forgets all of them."),
+    ),
+    "bench": (
+        Example("localllm bench smollm2:135m", "Speed of prompts and of answers, as a table."),
+        Example("localllm bench smollm2:135m --compare", "Beside llama.cpp, run in turn."),
+        Example("localllm bench ./model.gguf --repetitions 3", "Quicker, with a wider spread."),
+        Example("localllm bench smollm2:135m --picture speed.svg", "Also as a picture."),
+    ),
+    "doctor": (
+        Example("localllm doctor", "What this machine offers, and whether all is well."),
+        Example("localllm doctor --json", "The same for a bug report or a program."),
+    ),
+    "completion": (
+        Example("localllm completion bash --install", "Writes the script where bash looks for it."),
+        Example("localllm completion zsh", "Prints the script."),
+        Example("localllm completion fish | source", "Only for this session of fish."),
+    ),
+    "help": (
+        Example("localllm help run", "The same as: localllm run --help"),
+        Example("localllm help --man | man -l -", "The whole manual as a page."),
+    ),
+}
+
+
+def epilog(command: str) -> str:
+    """The examples as click prints them after the options; its \\b keeps their lines."""
+    lines = ["\b", "Examples:"]
+    for example in EXAMPLES[command]:
+        lines += [f"  {example.line}", f"      {example.text}"]
+    return "\n".join(lines)

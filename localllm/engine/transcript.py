@@ -1,0 +1,52 @@
+"""The exact tokens of a conversation so far, so that the next prompt repeats them.
+
+A chat template writes the whole conversation anew for every turn, as text. The tokens of an earlier
+answer are what the model sampled, which need not be what its text encodes to: the next prompt would
+differ from the kept one there, and everything after would be computed again. So tokens are taken
+over as far as the text is the same, and only the rest is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from localllm.text.prompt import Prompt
+from localllm.text.tokenizer import Tokenizer
+
+
+class Transcript:
+    """The text and the tokens of the last prompt and its answer, with the places in both where one
+    may be cut: the ends of prompts and of answers."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._ids: list[int] = []
+        self._places: list[tuple[int, int]] = []  # (characters, tokens), rising
+
+    def ids_of(self, prompt: Prompt) -> list[int]:
+        """The prompt's tokens, and from now on the transcript ends with it."""
+        while self._places and not self._fits(self._places[-1][0], prompt):
+            self._places.pop()
+        n_characters, n_ids = self._places[-1] if self._places else (0, 0)
+        ids = [*self._ids[:n_ids], *prompt.ids(n_characters)]
+        self._text, self._ids = prompt.text, ids
+        self._places.append((len(prompt.text), len(ids)))
+        return list(ids)
+
+    def _fits(self, place: int, prompt: Prompt) -> bool:
+        """Whether the tokens before a place are those of the prompt, too, and what comes after it
+        is encoded the same alone: nothing, or what begins with a control token."""
+        text = prompt.text
+        if not text.startswith(self._text[:place]):
+            return False
+        return place == len(text) or prompt.special_at(place)
+
+    def add_answer(self, token_ids: Iterable[int], tokenizer: Tokenizer) -> None:
+        """Adds what the model said, without the token that ended it: the template writes that."""
+        ids = list(token_ids)
+        if ids and ids[-1] in tokenizer.stop_ids:
+            ids.pop()
+        data = b"".join(map(tokenizer.token_bytes, ids))
+        self._text += data.decode("utf-8", "replace")
+        self._ids += ids
+        self._places.append((len(self._text), len(self._ids)))
