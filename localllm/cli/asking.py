@@ -3,18 +3,25 @@ of what it answered."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import secrets
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from localllm import paths
 from localllm.cli import opening, output
 from localllm.errors import ArgumentError, LocalLLMError, UnsupportedError
+from localllm.params import GenerateParams
 from localllm.store import answers
 
 if TYPE_CHECKING:
     from localllm.cli.options import Found
-    from localllm.params import GenerateParams
     from localllm.session import Chunk, Session
+
+
+def parameters(session: Session, given: Mapping[str, Any]) -> GenerateParams:
+    """The parameters that were given; for the others what the model's file recommends, or the
+    defaults. Without a seed it is a new one."""
+    return GenerateParams(**{"seed": secrets.randbits(32), **session.info.recommended, **given})
 
 
 class Asker:

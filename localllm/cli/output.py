@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import time
-import unicodedata
 from typing import IO
 
 from localllm.errors import FileError, LocalLLMError
@@ -121,12 +120,28 @@ def dim(text: str) -> str:
     return styled(text, "2")
 
 
-def fit(text: str, columns: int) -> str:
-    """The beginning of one line of text that surely takes at most so many columns: a wide
-    character is two, and none is counted as nothing."""
+def cells_of(text: str) -> int:
+    """How many cells of a terminal a line takes: East Asian wide characters take two, combining
+    ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0
+        if unicodedata.combining(c) or unicodedata.category(c) == "Cf"
+        else 2
+        if unicodedata.east_asian_width(c) in "WF"
+        else 1
+        for c in text
+    )
+
+
+def fit(text: str, cells: int) -> str:
+    """The beginning of a line that takes at most so many cells."""
     for n, character in enumerate(text):
-        columns -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if columns < 0:
+        cells -= cells_of(character)
+        if cells < 0:
             return text[:n]
     return text
 

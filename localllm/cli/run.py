@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,12 @@ import click
 
 from localllm.cli import opening, output, prompt_text, report
 from localllm.cli.answer_view import FOLD, HIDE, SHOW, AnswerView
-from localllm.cli.asking import Asker, Recorder
+from localllm.cli.asking import Asker, Recorder, parameters
 from localllm.cli.generation_options import THINK, RunCommand, chosen, parameter_options
 from localllm.cli.interrupt import EXIT_CODE, Interrupts
 from localllm.cli.opening import Opening
 from localllm.cli.options import ModelName, Number, hints
 from localllm.errors import ArgumentError, FileError
-from localllm.params import GenerateParams
 from localllm.store import ref
 
 ENGINES = ("auto", "native", "llama.cpp")
@@ -178,8 +176,8 @@ def _template(text: str) -> str:
 
 def _answer_once(model: str, text: str, wishes: Wishes, *, as_json: bool) -> int:
     found = opening.find(model)
-    params = GenerateParams(**{"seed": secrets.randbits(32), **wishes.sampling})
     with hints(found), opening.load(found, wishes.opening) as session:
+        params = parameters(session, wishes.sampling)
         system = [] if wishes.system is None else [{"role": "system", "content": wishes.system}]
         messages = [*system, {"role": "user", "content": text}]
         view = AnswerView(session, thinking=wishes.thinking, quiet=as_json)

@@ -72,7 +72,7 @@ def test_set_and_show(model: str, tmp_path: Path) -> None:
         assert "out of range" in t.enter("/set top-k -1") and "from 0 to 2147483647" in t.text
         assert "Did you mean top_k?" in t.enter("/set topk 1")
         assert "--ctx" in t.enter("/set num_ctx 4096")
-        assert "top_k 7" in t.enter("/set top_k")
+        assert "top_k is 7" in t.enter("/set top_k")
         t.enter("/set num_predict 12")
         shown = t.enter("/show parameters")
         assert re.search(r"max_tokens +12  \(set\)", shown) and re.search(r"top_p +0\.95\r", shown)

@@ -6,9 +6,10 @@ answers. `count N` answers N numbers in 2N ms, `think N` reasons as long and ans
 `lines N` answers N lines at once, `wide N` one line of N characters. `block S` holds the thread for
 S seconds in one call that a signal does not end, as a native prefill does; `prefill S` computes a
 prompt for S seconds with progress, and can be cancelled. `note TEXT` answers with a note, `digest
-TEXT` with its length and SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no template` raise. Anything else
-is repeated as JSON, with what else was given. A model file whose name begins with `slow` holds the
-load up, as `block 30` does, `broken` cannot be loaded, and `base` has no template.
+TEXT` with its length and SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no
+template` raise. Anything else is repeated as JSON, with what else was given. A model file whose
+name begins with `slow` holds the load up, as `block 30` does, `broken` cannot be loaded, and `base`
+has no template.
 
 Tokens are characters, and the prompt of a conversation is all of its text.
 """
@@ -21,7 +22,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,7 @@ class SessionInfo:
     kv_bytes: int
     description: str
     can_think: bool
+    recommended: Mapping[str, Any]
 
 
 @dataclass
@@ -126,6 +128,7 @@ class Session:
             kv_bytes=2000,
             description=os.environ.get("TEST_DESCRIPTION", "Fake F32"),
             can_think=True,
+            recommended=json.loads(os.environ.get("TEST_RECOMMENDED", "{}")),
         )
         given = {"label": label, "digest": digest or "sha256:" + "0" * 64}
         return cls(path, info, kv_type, given | ({"template": template} if template else {}))

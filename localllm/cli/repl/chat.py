@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from localllm.cli import opening, output, report
 from localllm.cli.answer_view import FOLD, AnswerView, Shown
-from localllm.cli.asking import Asker, Recorder
+from localllm.cli.asking import Asker, Recorder, parameters
 from localllm.cli.interrupt import Interrupts
 from localllm.cli.options import Found, hints
 from localllm.cli.repl.terminal import no_echo
@@ -119,7 +119,7 @@ class Chat:
         self.session.close()
 
     def _answer(self, asked: list[Message], sampling: dict[str, Any]) -> bool:
-        params = GenerateParams(**{"seed": secrets.randbits(32), **sampling})
+        params = parameters(self.session, sampling)
         view = AnswerView(
             self.session,
             thinking=self.settings.thinking,
