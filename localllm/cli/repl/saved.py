@@ -107,6 +107,8 @@ def _json(saved: Saved) -> str:
 def _checked(data: dict[str, Any]) -> Saved:
     if data["version"] != VERSION:
         raise ValueError(f"its version is {data['version']!r:.20}")
+    if not isinstance(data["messages"], list):
+        raise TypeError("its messages are no list")
     messages: list[Message] = []
     for given in data["messages"]:
         if given["role"] not in _ROLES:
