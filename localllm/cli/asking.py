@@ -72,8 +72,8 @@ class Recorder:
     def save(self, session: Session) -> str | None:
         """The id of the session's last answer if its record was written. A disk that refuses it
         gives a note, once: the answer itself is there."""
-        if not self._enabled or session.answer is None:
-            return None
+        if not self._enabled or session.answer is None or not session.answer.token_ids:
+            return None  # what was stopped before its first token cannot be compared
         try:
             answers.Answers(paths.current().answers).save(session.answer)
         except LocalLLMError as e:
