@@ -34,7 +34,8 @@ def test_pull_then_list_show_run_rm(made: MadeUp) -> None:
     assert "(licence: CC0)" in pulled.stderr
 
     listed = run(made, "list")
-    assert listed.stdout.splitlines()[1].split() == ["madeup:1k", str(size), "B", "F32", "ready"]
+    row = ["madeup:1k", str(size), "B", "F32", "llama", "native", "ready"]
+    assert listed.stdout.splitlines()[1].split() == row
 
     shown = json.loads(run(made, "show", "madeup", "--json").stdout)
     assert (shown["architecture"], shown["parameters"], shown["context"]) == ("llama", 64, 2048)
