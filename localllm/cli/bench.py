@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from localllm.cli.bench_runs import (
     run,
 )
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
-from localllm.cli.options import Found, ModelName, Number, find_model, hints
+from localllm.cli.options import Found, ModelName, Number, find_model, hints, machine_options
 from localllm.errors import ArgumentError, CancelledError
 
 if TYPE_CHECKING:
@@ -28,6 +29,17 @@ if TYPE_CHECKING:
     from localllm.session import Session
 
 ENGINES = ("auto", "native", "llama.cpp")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be measured, and how."""
+
+    engines: tuple[str, ...]
+    repetitions: int
+    budget_s: float
+    n_threads: int
+    isa: str | None
 
 
 @click.command("bench")
@@ -54,12 +66,7 @@ ENGINES = ("auto", "native", "llama.cpp")
     show_default=True,
     help="Seconds after which a test begins no further run.",
 )
-@click.option(
-    "--threads",
-    type=Number(int, 0, 1024),
-    default=0,
-    help="[default: the CPUs this process may use]",
-)
+@machine_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--picture",
@@ -74,6 +81,7 @@ def command(
     repetitions: int,
     budget: float,
     threads: int,
+    isa: str | None,
     as_json: bool,
     picture: Path | None,
 ) -> int:
@@ -92,9 +100,10 @@ def command(
         bench_picture.check(picture)
     found = find_model(model, may_pull=False)
     line = output.ProgressLine()
-    wanted = ["native", "llama.cpp"] if compare else [engine]
+    engines = ("native", "llama.cpp") if compare else (engine,)
+    wish = Wish(engines, repetitions, budget, threads, isa)
     with Interrupts(exit_at_once) as interrupts, hints(found):
-        figures = _measure(found, wanted, repetitions, budget, threads, line, interrupts)
+        figures = _measure(found, wish, line, interrupts)
     if as_json:
         output.emit(json.dumps(figures) + "\n")
     elif figures["tests"]:
@@ -111,13 +120,7 @@ def command(
 
 
 def _measure(
-    found: Found,
-    wanted: list[str],
-    repetitions: int,
-    budget_s: float,
-    threads: int,
-    line: output.ProgressLine,
-    interrupts: Interrupts,
+    found: Found, wish: Wish, line: output.ProgressLine, interrupts: Interrupts
 ) -> dict[str, Any]:
     """Loads the engines, runs all tests and returns the figures; fewer after a Ctrl-C."""
     from localllm.cli.bench_report import document
@@ -126,9 +129,9 @@ def _measure(
 
     about, n_ctx_train = _about(found)
     work = work_of(found.path)
-    n_ctx = context_needed(DECODE_DEPTHS[-1], repetitions)
+    n_ctx = context_needed(DECODE_DEPTHS[-1], wish.repetitions)
     n_ctx = min(n_ctx, n_ctx_train) if n_ctx_train else n_ctx
-    tests = cases_that_fit(n_ctx, repetitions)
+    tests = cases_that_fit(n_ctx, wish.repetitions)
     if not tests:
         raise ArgumentError(f"the context of {n_ctx} tokens is too short to measure anything")
     line.draw("measuring the machine", force=True)
@@ -136,8 +139,8 @@ def _measure(
     with contextlib.ExitStack() as stack:
         sessions: dict[str, Session] = {}
         facts = []
-        for name in wanted:
-            session, seen = _opened(found, name, n_ctx, threads, tests[0], line)
+        for name in wish.engines:
+            session, seen = _opened(found, name, n_ctx, wish, tests[0], line)
             stack.callback(session.close)
             sessions[session.info.engine] = session
             facts.append(seen)
@@ -145,7 +148,7 @@ def _measure(
         results: list[Result] = []
         with contextlib.suppress(CancelledError):
             for test in tests:
-                results.append(run(sessions, test, repetitions, budget_s, _drawn(line)))
+                results.append(run(sessions, test, wish.repetitions, wish.budget_s, _drawn(line)))
         line.clear()
     complete = len(results) == len(tests)
     figures = document(about, roofs, facts, results, work, complete=complete)
@@ -153,7 +156,7 @@ def _measure(
 
 
 def _opened(
-    found: Found, engine: str, n_ctx: int, threads: int, test: Case, line: output.ProgressLine
+    found: Found, engine: str, n_ctx: int, wish: Wish, test: Case, line: output.ProgressLine
 ) -> tuple[Session, EngineFacts]:
     """A session, and what loading it and a first run cost."""
     import psutil
@@ -170,7 +173,8 @@ def _opened(
     session = Session.open(
         found.path,
         engine=engine,
-        n_threads=threads,
+        n_threads=wish.n_threads,
+        isa=wish.isa,
         n_ctx=n_ctx,
         digest=found.digest,
         label=found.label,

@@ -155,7 +155,7 @@ class LlamaCppEngine:
         return logits
 
     def _sample(self, logits: Logits, sampler: Sampler, n_logprobs: int | None) -> Sampled:
-        """The token after the kept ones. Noise is keyed by its position, as in the native engine."""
+        """The token after the kept ones; noise is keyed by its position, as it is natively."""
         row = logits[: self._n_sampled]
         token = sampler.pick(row, len(self._kept))
         if token < 0:

@@ -1,8 +1,8 @@
 """A model's first steps in llama.cpp, in a process of their own.
 
 llama.cpp ends its process where a file's numbers make no sense, and some builds of it die on some
-CPUs (docs/decisions/0002). So a file is loaded and computes a few tokens in a child first, once: the
-verdict is kept, as long as neither the file nor the library changes.
+CPUs (docs/decisions/0002). So a file is loaded and computes a few tokens in a child first, once:
+the verdict is kept, as long as neither the file nor the library changes.
 """
 
 from __future__ import annotations

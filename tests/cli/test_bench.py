@@ -72,6 +72,11 @@ def test_json(model: str, tmp_path: Path) -> None:
     assert decode["ratios"] == {}
 
 
+def test_instruction_set_from_the_environment(model: str, tmp_path: Path) -> None:
+    found = json.loads(bench(tmp_path, model, "--json", LOCALLLM_ISA="scalar").stdout)
+    assert found["engines"][0]["isa"] == "scalar"
+
+
 def test_compare(model: str, tmp_path: Path) -> None:
     done = bench(tmp_path, model, "--compare")
     assert done.returncode == 0, done.stderr

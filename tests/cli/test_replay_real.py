@@ -42,9 +42,8 @@ def test_an_answer_comes_again(
     found = json.loads(first.stdout)
     assert answer.text == found["text"] and len(answer.token_ids) == found["generated_tokens"]
     # Other threads and another instruction set: the same bits.
-    again = command(
-        tmp_path, "replay", answer.id, "--threads", "1", "--json", LOCALLLM_ISA="scalar"
-    )
+    elsewhere = ("--threads", "1", "--isa", "scalar")
+    again = command(tmp_path, "replay", answer.id, *elsewhere, "--json")
     assert again.returncode == 0, again.stderr
     report = json.loads(again.stdout)
     assert report["identical"] and report["text"] == found["text"]
