@@ -61,8 +61,8 @@ def test_both_ends_of_a_range_are_in_it(name: str) -> None:
 
 
 #: RELIABILITY: every integer at -1, 0, 2^31, 2^63, 1e308, "1", null.
-ODD = [-1, 0, 2**31, 2**63, 2**64, 10**400, -(10**5000), 1e308, -1e308, math.nan, math.inf, -math.inf,
-       "1", None, True, [], {}, b"1", 1j, object()]  # fmt: skip
+ODD = [-1, 0, 2**31, 2**63, 2**64, 10**400, -(10**5000), 1e308, -1e308, math.nan, math.inf,
+       -math.inf, "1", None, True, [], {}, b"1", 1j, object()]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
