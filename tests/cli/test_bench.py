@@ -267,6 +267,7 @@ def test_keys_and_values_count_at_depth() -> None:
 def test_table_is_inert_and_aligned(n_engines: int) -> None:
     text = bench_report.table(figures(n_engines))
     assert "\x1b" not in text and "\\x1b[31mm" in text
+    assert "##########\n" in text and text.isascii()  # stdout of a test is no screen
     assert ("RATIO" in text) == (n_engines == 2)
     rows = text[text.index("TEST") :].splitlines()
     assert len(rows) == 1 + 2 * n_engines
