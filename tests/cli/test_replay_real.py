@@ -50,6 +50,21 @@ def test_an_answer_comes_again(
     assert report["recorded_tokens"] == report["identical_tokens"] == found["generated_tokens"] > 1
 
 
+def test_a_full_context_ends_the_replay_too(
+    tiny: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    """The context is no part of the fingerprint, and replay has a longer one."""
+    path = str(tiny("llama", "F32"))
+    args = ("--raw", "abc", "--ctx", "96", "--seed", "4", "--top-k", "0", "--ignore-eos")
+    done = command(tmp_path, "run", path, *args, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["finish_reason"] == "length"
+    (answer,) = Answers(tmp_path / "answers").newest()
+    done = command(tmp_path, "replay", answer.id)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"identical: {len(answer.token_ids)} tokens\n"
+
+
 def test_a_changed_record_is_seen(tiny: Callable[[str, str], Path], tmp_path: Path) -> None:
     """The comparison is with the record, whatever was recorded."""
     import dataclasses
