@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from localllm.cli.options import Found, ModelName, Number, find_model, hints, ma
 from localllm.errors import ArgumentError, CancelledError
 
 if TYPE_CHECKING:
-    from localllm.cli.bench_report import EngineFacts
+    from localllm.cli.bench_report import EngineFacts, Machine
     from localllm.session import Session
 
 ENGINES = ("auto", "native", "llama.cpp")
@@ -124,7 +125,6 @@ def _measure(
 ) -> dict[str, Any]:
     """Loads the engines, runs all tests and returns the figures; fewer after a Ctrl-C."""
     from localllm.cli.bench_report import document
-    from localllm.session import machine_roofs
     from localllm.store.work import work_of
 
     about, n_ctx_train = _about(found)
@@ -135,7 +135,13 @@ def _measure(
     if not tests:
         raise ArgumentError(f"the context of {n_ctx} tokens is too short to measure anything")
     line.draw("measuring the machine", force=True)
-    roofs = machine_roofs()
+    machine = _machine(None)
+    if machine.is_busy:
+        line.clear()
+        output.say(
+            f"note: other programs are busy here (load {machine.load:.1f} on {machine.n_cpus} "
+            "CPUs): the figures will be low and unsteady"
+        )
     with contextlib.ExitStack() as stack:
         sessions: dict[str, Session] = {}
         facts = []
@@ -149,10 +155,32 @@ def _measure(
         with contextlib.suppress(CancelledError):
             for test in tests:
                 results.append(run(sessions, test, wish.repetitions, wish.budget_s, _drawn(line)))
+        complete = len(results) == len(tests)
+        if complete:
+            line.draw("measuring the machine", force=True)
+            machine = _machine(machine)
         line.clear()
-    complete = len(results) == len(tests)
-    figures = document(about, roofs, facts, results, work, complete=complete)
+    figures = document(about, machine, facts, results, work, complete=complete)
     return {**figures, "n_tests": len(tests)}
+
+
+def _machine(before: Machine | None) -> Machine:
+    """Measures the roofs. Something else may run meanwhile, which no roof is lower for: of two
+    measurements the higher ones count."""
+    import psutil
+
+    from localllm.cli.bench_report import Machine
+    from localllm.session import machine_facts, machine_roofs
+
+    roofs = machine_roofs()
+    if before is None:
+        n_cpus, load = machine_facts().n_cpus, psutil.getloadavg()[0]
+        return Machine(roofs.n_threads, roofs.read_gb_per_s, roofs.int8_gop_per_s, n_cpus, load)
+    return dataclasses.replace(
+        before,
+        read_gb_per_s=max(before.read_gb_per_s, roofs.read_gb_per_s),
+        int8_gop_per_s=max(before.int8_gop_per_s, roofs.int8_gop_per_s),
+    )
 
 
 def _opened(
