@@ -1,45 +1,76 @@
-"""Runs commands for real and draws what they printed as docs/screenshot.svg, for the README.
+"""Holds a conversation on a real terminal and draws its screen as docs/screenshot.svg, for the
+README.
 
-Usage: screenshot.py (in an environment where localllm is installed and smollm2:135m is pulled).
+Usage: screenshot.py (in an environment with the test packages, where smollm2:135m is pulled).
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
-import subprocess
+import os
+import re
 import sys
-import textwrap
+import time
 from pathlib import Path
 
+import pexpect
+import pyte
+
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "screenshot.svg"
-COMMANDS = (
-    ("run", "smollm2:135m", "Why is the sky blue?", "--seed", "4", "--verbose"),
-    ("list",),
+COMMAND = ("run", "smollm2:135m", "--seed", "4", "--temperature", "0.2")
+TYPED = (
+    "Why is the sky blue? Answer in two sentences.",
+    "And at night?",
+    "/stats",
 )
-COLUMNS = 92
+COLUMNS, ROWS = 92, 40
 CHAR_WIDTH, LINE_HEIGHT, MARGIN = 8.4, 19, 18
-BACKGROUND, TEXT, PROMPT = "#16161e", "#c8d0e0", "#7fd1a0"
+BACKGROUND, TEXT, PROMPT, DIM = "#16161e", "#c8d0e0", "#7fd1a0", "#7a8296"
+_FOOTER = re.compile(r"^[0-9,]+ (of [0-9,]+ )?prompt tokens|^.* /help lists")
 
 
-def shown(command: tuple[str, ...]) -> str:
-    """The command as a person would type it."""
-    words = [f'"{word}"' if " " in word else word for word in command]
-    return "$ localllm " + " ".join(words)
-
-
-def output_of(command: tuple[str, ...]) -> list[str]:
-    """What the command wrote to stdout and stderr, wrapped to the width of the picture."""
+def screen_of_conversation() -> list[str]:
+    """The lines on the screen after everything was typed and answered."""
     program = Path(sys.executable).with_name("localllm")
-    done = subprocess.run(
-        [str(program), *command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=True,
+    screen = pyte.Screen(COLUMNS, ROWS)
+    stream = pyte.Stream(screen)
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    child = pexpect.spawn(
+        str(program),
+        list(COMMAND),
+        encoding="utf-8",
+        dimensions=(ROWS, COLUMNS),
+        env=environment,
+        timeout=120,
     )
-    lines = done.stdout.rstrip().splitlines()
-    return [piece for line in lines for piece in (textwrap.wrap(line, COLUMNS) or [""])]
+
+    def watch(seconds: float) -> None:
+        """Draws what comes until nothing has come for a while."""
+        with contextlib.suppress(pexpect.TIMEOUT):
+            while True:
+                stream.feed(child.read_nonblocking(65536, timeout=seconds))
+
+    for line in (*TYPED, None):
+        deadline = time.monotonic() + 120
+        while not any(row.rstrip() == ">>>" for row in screen.display[screen.cursor.y :]):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the prompt did not come")
+            watch(0.3)
+        if line is not None:
+            child.send(line)
+            watch(0.5)
+            child.send("\r")
+            watch(0.5)
+    child.close(force=True)
+    return [line.rstrip() for line in screen.display]
+
+
+def colour_of(line: str) -> str:
+    """What a line is drawn in: pyte knows no dim text."""
+    if line.startswith(">>>"):
+        return PROMPT
+    return DIM if _FOOTER.match(line) else TEXT
 
 
 def svg(lines: list[tuple[str, str]]) -> str:
@@ -60,12 +91,11 @@ def svg(lines: list[tuple[str, str]]) -> str:
 
 
 def main() -> int:
-    lines: list[tuple[str, str]] = []
-    for command in COMMANDS:
-        lines.append((shown(command), PROMPT))
-        lines += [(text, TEXT) for text in output_of(command)]
-        lines.append(("", TEXT))
-    TARGET.write_text(svg(lines[:-1]), encoding="utf-8")
+    lines = ["$ localllm " + " ".join(COMMAND), *screen_of_conversation()]
+    while not lines[-1] or lines[-1] == ">>>":
+        lines.pop()
+    drawn = [(line, PROMPT if i == 0 else colour_of(line)) for i, line in enumerate(lines)]
+    TARGET.write_text(svg(drawn), encoding="utf-8")
     print(f"wrote {TARGET}")
     return 0
 

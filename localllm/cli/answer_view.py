@@ -35,8 +35,8 @@ class Shown:
 class AnswerView:
     """Shows one answer: text on stdout, all else on stderr, everything escaped.
 
-    quiet: nothing is shown. plain: no line is drawn twice, and reasoning is announced in words.
-    fold_hint follows the line of a fold.
+    quiet: nothing is shown. fold_hint follows the line of a fold. Where output is plain, the
+    reasoning and the answer are announced in words.
     """
 
     def __init__(
@@ -44,13 +44,12 @@ class AnswerView:
         session: Session,
         *,
         thinking: str = FOLD,
-        plain: bool = False,
         quiet: bool = False,
         fold_hint: str = "",
     ) -> None:
         self._session, self._thinking = session, HIDE if quiet else thinking
-        self._plain, self._quiet, self._fold_hint = plain, quiet, fold_hint
-        self._line = output.ProgressLine(enabled=not plain)
+        self._quiet, self._fold_hint = quiet, fold_hint
+        self._line = output.ProgressLine()
         self._pieces: list[str] = []
         self._thoughts: list[str] = []
         self._tail = ""
@@ -95,7 +94,7 @@ class AnswerView:
     def _reason(self, text: str) -> None:
         if self._began is None:
             self._began = time.perf_counter()
-            if self._plain and self._thinking != HIDE:
+            if output.is_plain() and self._thinking != HIDE:
                 output.say("thinking")
         if self._thinking == SHOW:
             output.whisper(output.dim(output.escape(text)))
@@ -121,7 +120,7 @@ class AnswerView:
             tokens = report.count(self._n_thoughts, "token")
             line = f"thought for {seconds:.1f} s, {tokens}{self._fold_hint}"
             output.say(output.dim(line))
-            if self._plain:
+            if output.is_plain():
                 output.say("answer:")
 
 

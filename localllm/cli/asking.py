@@ -3,18 +3,25 @@ of what it answered."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import secrets
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from localllm import paths
 from localllm.cli import opening, output
 from localllm.errors import ArgumentError, LocalLLMError, UnsupportedError
+from localllm.params import GenerateParams
 from localllm.store import answers
 
 if TYPE_CHECKING:
     from localllm.cli.options import Found
-    from localllm.params import GenerateParams
     from localllm.session import Chunk, Session
+
+
+def parameters(session: Session, given: Mapping[str, Any]) -> GenerateParams:
+    """The parameters that were given; for the others what the model's file recommends, or the
+    defaults. Without a seed it is a new one."""
+    return GenerateParams(**{"seed": secrets.randbits(32), **session.info.recommended, **given})
 
 
 class Asker:
@@ -65,8 +72,8 @@ class Recorder:
     def save(self, session: Session) -> str | None:
         """The id of the session's last answer if its record was written. A disk that refuses it
         gives a note, once: the answer itself is there."""
-        if not self._enabled or session.answer is None:
-            return None
+        if not self._enabled or session.answer is None or not session.answer.token_ids:
+            return None  # what was stopped before its first token cannot be compared
         try:
             answers.Answers(paths.current().answers).save(session.answer)
         except LocalLLMError as e:

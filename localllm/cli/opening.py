@@ -24,7 +24,6 @@ class Opening:
     kv_type: str = "f16"
     isa: str | None = None
     template: str | None = None
-    plain: bool = False  # no lines that are drawn over and over
 
 
 def find(name: str) -> Found:
@@ -42,7 +41,7 @@ def load(found: Found, opening: Opening) -> Session:
     """Loads a model. Ctrl-C meanwhile ends the process, as nothing is held that could be lost."""
     from localllm.session import Session  # numpy and the engine: 100 ms
 
-    line = output.ProgressLine(enabled=not opening.plain)
+    line = output.ProgressLine()
 
     def show(share: float) -> None:
         line.draw(f"loading {found.label} {share:4.0%}")

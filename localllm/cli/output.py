@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import time
-import unicodedata
 from typing import IO
 
 from localllm.errors import FileError, LocalLLMError
@@ -29,6 +28,9 @@ _UNSAFE_LINE = re.compile(f"[{_UNSAFE}\t\n]")
 
 _CLEAR_LINE = "\r\x1b[K"
 _REDRAW_S = 0.1
+
+
+_asked_plain = False
 
 
 class OutputError(FileError):
@@ -97,6 +99,17 @@ def emit(text: str) -> None:
         raise OutputError(f"cannot write the output: {e.strerror or e}") from e
 
 
+def write_plainly(asked: bool) -> None:
+    """Whether the user asked for no control sequences and no lines that are drawn twice."""
+    global _asked_plain
+    _asked_plain = asked
+
+
+def is_plain() -> bool:
+    """Whether such output was asked for, or the terminal knows nothing else."""
+    return _asked_plain or os.environ.get("TERM") == "dumb"
+
+
 def styled(text: str, code: str) -> str:
     """`text` with an SGR code if stderr shows colours."""
     return f"\x1b[{code}m{text}\x1b[0m" if is_screen() and not os.environ.get("NO_COLOR") else text
@@ -107,18 +120,35 @@ def dim(text: str) -> str:
     return styled(text, "2")
 
 
-def fit(text: str, columns: int) -> str:
-    """The beginning of one line of text that surely takes at most so many columns: a wide
-    character is two, and none is counted as nothing."""
+def cells_of(text: str) -> int:
+    """How many cells of a terminal a line takes: East Asian wide characters take two, combining
+    ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0
+        if unicodedata.combining(c) or unicodedata.category(c) == "Cf"
+        else 2
+        if unicodedata.east_asian_width(c) in "WF"
+        else 1
+        for c in text
+    )
+
+
+def fit(text: str, cells: int) -> str:
+    """The beginning of a line that takes at most so many cells."""
     for n, character in enumerate(text):
-        columns -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if columns < 0:
+        cells -= cells_of(character)
+        if cells < 0:
             return text[:n]
     return text
 
 
 def setup_streams() -> None:
     """Makes every character printable: what the encoding lacks appears escaped."""
+    write_plainly(False)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -153,9 +183,9 @@ def duration_text(seconds: float) -> str:
 class ProgressLine:
     """One line on stderr that is drawn over and over; nothing at all where there is no screen."""
 
-    def __init__(self, *, enabled: bool = True) -> None:
+    def __init__(self) -> None:
         self.shown = False
-        self._enabled = enabled and is_screen()
+        self._enabled = is_screen()
         self._drawn_at = 0.0
 
     @property
@@ -200,4 +230,4 @@ def is_screen() -> bool:
         tty = sys.stderr is not None and sys.stderr.isatty()
     except ValueError:
         return False
-    return tty and os.environ.get("TERM") != "dumb"
+    return tty and not is_plain()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,12 @@ import click
 
 from localllm.cli import opening, output, prompt_text, report
 from localllm.cli.answer_view import FOLD, HIDE, SHOW, AnswerView
-from localllm.cli.asking import Asker, Recorder
+from localllm.cli.asking import Asker, Recorder, parameters
 from localllm.cli.generation_options import THINK, RunCommand, chosen, parameter_options
 from localllm.cli.interrupt import EXIT_CODE, Interrupts
 from localllm.cli.opening import Opening
 from localllm.cli.options import ModelName, Number, hints
 from localllm.errors import ArgumentError, FileError
-from localllm.params import GenerateParams
 from localllm.store import ref
 
 ENGINES = ("auto", "native", "llama.cpp")
@@ -40,10 +37,6 @@ class Wishes:
     raw: bool
     record: bool
     verbose: bool
-
-    @property
-    def plain(self) -> bool:
-        return self.opening.plain
 
 
 @click.command("run", cls=RunCommand)
@@ -121,8 +114,10 @@ def command(model: str, prompt: tuple[str, ...], as_json: bool, **options: Any) 
     On the screen control characters in the answer are shown escaped, as \\x1b; --json has the
     exact text. Ctrl-C ends the answer, a second one ends the program.
     """
+    plain = options.pop("plain")
+    output.write_plainly(plain)
     wishes = _wishes(options)
-    talks = wishes.plain or (sys.stdin is not None and sys.stdin.isatty())
+    talks = plain or (sys.stdin is not None and sys.stdin.isatty())
     if not prompt and talks and not as_json:
         from localllm.cli.repl.loop import converse
 
@@ -152,7 +147,6 @@ def _wishes(options: dict[str, Any]) -> Wishes:
             kv_type=options.pop("kv_type"),
             isa=options.pop("isa"),
             template=None if template is None else _template(template),
-            plain=options.pop("plain"),
         ),
         system=system,
         think=False if no_think else None if think is None else THINK[think],
@@ -182,16 +176,11 @@ def _template(text: str) -> str:
 
 def _answer_once(model: str, text: str, wishes: Wishes, *, as_json: bool) -> int:
     found = opening.find(model)
-    params = GenerateParams(**{"seed": secrets.randbits(32), **wishes.sampling})
     with hints(found), opening.load(found, wishes.opening) as session:
+        params = parameters(session, wishes.sampling)
         system = [] if wishes.system is None else [{"role": "system", "content": wishes.system}]
         messages = [*system, {"role": "user", "content": text}]
-        view = AnswerView(
-            session,
-            thinking=wishes.thinking,
-            plain=wishes.plain or os.environ.get("TERM") == "dumb",
-            quiet=as_json,
-        )
+        view = AnswerView(session, thinking=wishes.thinking, quiet=as_json)
         asker = Asker(found, session, raw=wishes.raw)
         with Interrupts(session.cancel):
             shown = view.show(asker.ask(messages, params, wishes.think))

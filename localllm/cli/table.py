@@ -30,7 +30,7 @@ def render(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int 
     cut. Cells are escaped here."""
     cells = [[column.head for column in columns]]
     cells += [[output.escape_line(cell) for cell in row] for row in rows]
-    widths = [max(cells_of(line[i]) for line in cells) for i in range(len(columns))]
+    widths = [max(output.cells_of(line[i]) for line in cells) for i in range(len(columns))]
     if width is not None:
         _shrink(columns, widths, width)
         if _total(widths) > width:
@@ -56,30 +56,13 @@ def screen_width() -> int | None:
         return None
 
 
-def cells_of(text: str) -> int:
-    """How many cells of a terminal a line takes: East Asian wide characters take two, combining
-    ones none."""
-    if text.isascii():
-        return len(text)
-    import unicodedata
-
-    return sum(
-        0
-        if unicodedata.combining(c) or unicodedata.category(c) == "Cf"
-        else 2
-        if unicodedata.east_asian_width(c) in "WF"
-        else 1
-        for c in text
-    )
-
-
 def clipped(text: str, width: int) -> str:
     """At most `width` cells of a line; dots show that there was more."""
-    if cells_of(text) <= width:
+    if output.cells_of(text) <= width:
         return text
     kept, used = [], 0
     for character in text:
-        used += cells_of(character)
+        used += output.cells_of(character)
         if used > width - 3:
             break
         kept.append(character)
@@ -99,7 +82,7 @@ def _total(widths: Sequence[int]) -> int:
 
 def _fitted(cell: str, space: int, right: bool) -> str:
     shown = clipped(cell, space)
-    padding = " " * (space - cells_of(shown))
+    padding = " " * (space - output.cells_of(shown))
     return padding + shown if right else shown + padding
 
 

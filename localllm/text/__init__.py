@@ -1,4 +1,4 @@
-"""Text to token ids and back: tokenizers, the streaming detokenizer, chat templates.
+"""Text to token ids and back: tokenizers, chat templates, reasoning, answers as streams.
 
 Importing this package or its modules loads neither `tokenizers` nor `jinja2`; the first tokenizer
 or template does.

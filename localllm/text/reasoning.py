@@ -33,9 +33,9 @@ class ReasoningFormat:
     """Texts that begin a block of reasoning."""
     closings: tuple[str, ...]
     """Texts that end one."""
-    signs: tuple[str, ...] = ()
+    signs: tuple[str, ...] | None = ()
     """Texts that all stand in the source of the family's templates; () means openings[0] and
-    closings[0]."""
+    closings[0], None that the vocabulary alone tells."""
     tokens: tuple[str, ...] | None = ()
     """Tokens that all stand in the vocabulary, for files without a telling template; () means
     openings[0] and closings[0], None that the vocabulary does not tell."""
@@ -51,6 +51,14 @@ class ReasoningFormat:
 _THINK = (("<think>",), ("</think>",))
 
 REASONING_FORMATS = (
+    ReasoningFormat(
+        "ernie",
+        *_THINK,
+        signs=None,
+        tokens=("<think>", "</think>", "<response>", "</response>"),
+        answer_openings=("<response>",),
+        answer_closings=("</response>",),
+    ),
     ReasoningFormat(
         "harmony",  # gpt-oss
         ("<|channel|>analysis<|message|>",),
@@ -117,6 +125,14 @@ REASONING_FORMATS = (
         tokens=None,
     ),
     ReasoningFormat("apertus", ("<|inner_prefix|>",), ("<|inner_suffix|>",), anywhere=True),
+    ReasoningFormat(
+        "open-thinker",
+        ("<|begin_of_thought|>",),
+        ("<|end_of_thought|>",),
+        answer_openings=("<|begin_of_solution|>",),
+        answer_closings=("<|end_of_solution|>",),
+    ),
+    # EXAONE Deep
     ReasoningFormat("thought", ("<thought>",), ("</thought>",), signs=("</thought>",)),
     ReasoningFormat("thinking", ("<thinking>",), ("</thinking>",), signs=("</thinking>",)),
     ReasoningFormat("reasoning", ("<reasoning>",), ("</reasoning>",), signs=("</reasoning>",)),
@@ -136,7 +152,7 @@ REASONING_FORMATS = (
         tokens=None,
     ),
     ReasoningFormat(
-        "hunyuan",  # A13B
+        "hunyuan",  # A13B; K2-Think
         *_THINK,
         signs=("</think>", "<answer>"),
         tokens=None,
@@ -152,13 +168,17 @@ def detect_reasoning(source: str, token_texts: Collection[str]) -> ReasoningForm
     """The format of a model: by the source of its chat template, else by the control and
     user-defined tokens of its vocabulary. None if nothing tells of one."""
     for row in REASONING_FORMATS:
-        if all(sign in source for sign in row.signs or (row.openings[0], row.closings[0])):
+        if row.signs is None:
+            if _has_tokens(row, token_texts):
+                return row
+        elif all(sign in source for sign in row.signs or (row.openings[0], row.closings[0])):
             return row
-    for row in REASONING_FORMATS:
-        tokens = (row.openings[0], row.closings[0]) if row.tokens == () else row.tokens
-        if tokens and all(token in token_texts for token in tokens):
-            return row
-    return None
+    return next((row for row in REASONING_FORMATS if _has_tokens(row, token_texts)), None)
+
+
+def _has_tokens(row: ReasoningFormat, token_texts: Collection[str]) -> bool:
+    tokens = (row.openings[0], row.closings[0]) if row.tokens == () else row.tokens
+    return bool(tokens) and all(token in token_texts for token in tokens or ())
 
 
 def opens_reasoning(row: ReasoningFormat, prompt: str) -> bool:

@@ -173,7 +173,7 @@ def repaired(
         if changed_roles is not None:
             messages, notes = changed_roles, (DEVELOPER_NOTE,)
     refusal: ChatTemplateError | None = None
-    partial: tuple[TrustedText, str] | None = None
+    partial: tuple[TrustedText, tuple[str, ...]] | None = None
     deadline: float | None = None
     for changed, words in _candidates(messages):
         if deadline is not None and time.thread_time() > deadline:
@@ -186,15 +186,15 @@ def repaired(
         except ChatTemplateError as e:
             refusal = refusal or e
         else:
+            if refusal and words:
+                words[0] += f" ({refusal.message})"
             if not missing:
-                if refusal and words:
-                    words[0] += f" ({refusal.message})"
                 return rendering, (*notes, *words)
-            partial = partial or (rendering, missing)
+            partial = partial or (rendering, (*notes, *words, missing))
         if deadline is None:
             deadline = time.thread_time() + MAX_CPU_S
     if partial is not None:
-        return partial[0], (*notes, partial[1])
+        return partial
     assert refusal is not None
     raise refusal
 
@@ -234,8 +234,6 @@ def _left_out(messages: Messages, text: str, render: Callable[[Messages], Truste
     probes = {i: f"probe{i}word" for i in missing}
     try:
         text = render([_with_words(m, probes.get(i)) for i, m in enumerate(messages)]).text.lower()
-    except UnrepairableError:
-        raise
     except ChatTemplateError:
         return ""  # it looks at the words themselves
     missing = [i for i in missing if probes[i] not in text]

@@ -391,7 +391,7 @@ static void test_bad_arguments(void) {
     p.bias_ids = far;
     p.bias_values = value;
     p.n_bias = 1;
-    check_refused(&p, "bias_values[0] is 101");
+    check_refused(&p, "logit_bias[0] is 101");
     p.bias_values = NULL;
     check_refused(&p, "null");
 
@@ -477,6 +477,52 @@ static void test_random_chains(int32_t n_rounds) {
     }
 }
 
+/* One working memory for many rows, as an executor has: nothing of one row is left for the next. */
+static void test_working_memory_is_shared(void) {
+    llm_sampler_params p = params_of(MAX_VOCAB);
+    p.top_k = 5;
+    llm_sampler *s = sampler_of(&p);
+    void *memory = malloc(llm_candidates_bytes(MAX_VOCAB));
+    if (!memory) exit(2);
+    llm_candidates c;
+    llm_candidates_init(&c, MAX_VOCAB, memory);
+    for (int32_t position = 0; position < 50; position++) {
+        fill(MAX_VOCAB, 10);
+        int32_t token = -1, ids[2][4];
+        float values[2][4];
+        llm_logprobs alone = {3, ids[0], values[0]};
+        CHECK(llm_sampler_pick(s, logits, position, &token, NULL) == LLM_OK, "pick");
+        CHECK(llm_sampler_run(s, &c, logits, position) == token, "position %d", position);
+        CHECK(llm_logprobs_from(logits, MAX_VOCAB, token, &alone, NULL) == LLM_OK, "logprobs");
+        llm_logprobs_of(&c, logits, token, 3, ids[1], values[1]);
+        CHECK(!memcmp(ids[0], ids[1], sizeof ids[0]), "position %d", position);
+        CHECK(!memcmp(values[0], values[1], sizeof values[0]), "position %d", position);
+    }
+    free(memory);
+    llm_sampler_free(s);
+}
+
+/* Only the first token after a pick, and only if it was picked, moves mirostat's mu. */
+static void test_mu_moves_once(void) {
+    llm_sampler_params p = params_of(8);
+    p.mirostat = 2;
+    llm_sampler *s = sampler_of(&p);
+    fill(8, 3);
+    int32_t token = -1;
+    CHECK(llm_sampler_pick(s, logits, 0, &token, NULL) == LLM_OK && token >= 0, "pick");
+    double before = s->mu, surprise = s->surprise;
+    accept(s, &token, 1);
+    CHECK(s->mu == before - (double)0.1F * (surprise - 5), "mu %g from %g", s->mu, before);
+    before = s->mu;
+    accept(s, &token, 1);
+    CHECK(s->mu == before, "the same token moved mu again");
+    CHECK(llm_sampler_pick(s, logits, 1, &token, NULL) == LLM_OK, "pick");
+    int32_t other = (token + 1) % 8;
+    accept(s, &other, 1);
+    CHECK(s->mu == before, "another token moved mu");
+    llm_sampler_free(s);
+}
+
 /* A chain in which every sampler matters, over 64 tokens, each accepted: the tokens and the state
  * that every platform, compiler and instruction set must give. */
 static void test_stored_tokens(void) {
@@ -536,6 +582,8 @@ int main(void) {
     test_dry();
     test_bad_arguments();
     test_random_chains(1000 * times);
+    test_working_memory_is_shared();
+    test_mu_moves_once();
     test_stored_tokens();
     if (n_failed) fprintf(stderr, "%d checks failed\n", n_failed);
     return n_failed != 0;

@@ -156,7 +156,7 @@ def test_ignored_ctrl_c_stays_ignored(model: str, tmp_path: Path) -> None:
 
 
 def test_no_prompt_on_a_terminal(model: str, tmp_path: Path) -> None:
-    code, text = finish(spawn(tmp_path, "run", model, NO_COLOR="1"))
+    code, text = finish(spawn(tmp_path, "run", model, "--json", NO_COLOR="1"))
     assert code == 2
     assert text.startswith("error: there is no prompt\r\n\r\nhint: ")
 

@@ -167,6 +167,15 @@ CONVERSATIONS: dict[str, Conversation] = {
         ours=[{**m, "content": m["content"] or None} for m in TOOL_TURNS],
     ),
     "reasoning before": Conversation(REASONED),
+    "reasoning under another name": Conversation(
+        [
+            TURNS[0],
+            {"role": "assistant", "content": "Yes.", "reasoning": "One is less."},
+            {"role": "user", "content": "So?"},
+            {"role": "assistant", "content": "No.", "thinking": "Really?"},
+        ],
+        add_generation_prompt=False,
+    ),
     "reasoning last": Conversation(REASONED[:2], add_generation_prompt=False),
     "reasoning and tools": Conversation(
         [TURNS[0], {**TOOL_TURNS[1], "reasoning_content": "I must look."}, TOOL_TURNS[2]], TOOLS

@@ -3,12 +3,13 @@
 What it does is told by the prompt, so that a test steers it from outside the process. `say TEXT`
 answers TEXT, in which \\xHH and \\uHHHH stand for characters; `reason TEXT|TEXT` reasons, then
 answers. `count N` answers N numbers in 2N ms, `think N` reasons as long and answers `done`,
-`lines N` answers N lines at once. `block S` holds the thread for S seconds in one call that a
-signal does not end, as a native prefill does; `prefill S` computes a prompt for S seconds with
-progress, and can be cancelled. `note TEXT` answers with a note; `full` fills the context. `fail`,
-`crash`, `refuse` and `no template` raise. Anything else is repeated as JSON, with what else was
-given. A model file whose name begins with `slow` holds the load up, as `block 30` does, and one
-that begins with `base` has no template.
+`lines N` answers N lines at once, `wide N` one line of N characters. `block S` holds the thread for
+S seconds in one call that a signal does not end, as a native prefill does; `prefill S` computes a
+prompt for S seconds with progress, and can be cancelled. `note TEXT` answers with a note, `digest
+TEXT` with its length and SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no
+template` raise. Anything else is repeated as JSON, with what else was given. A model file whose
+name begins with `slow` holds the load up, as `block 30` does, `broken` cannot be loaded, and `base`
+has no template.
 
 Tokens are characters, and the prompt of a conversation is all of its text.
 """
@@ -21,7 +22,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,7 @@ class SessionInfo:
     kv_bytes: int
     description: str
     can_think: bool
+    recommended: Mapping[str, Any]
 
 
 @dataclass
@@ -126,6 +128,7 @@ class Session:
             kv_bytes=2000,
             description=os.environ.get("TEST_DESCRIPTION", "Fake F32"),
             can_think=True,
+            recommended=json.loads(os.environ.get("TEST_RECOMMENDED", "{}")),
         )
         given = {"label": label, "digest": digest or "sha256:" + "0" * 64}
         return cls(path, info, kv_type, given | ({"template": template} if template else {}))
@@ -243,6 +246,9 @@ class Session:
         elif verb == "lines":
             for i in range(int(rest)):
                 yield Chunk(f"line {i}\n")
+        elif verb == "wide":
+            for _ in range(int(rest) // 1000):
+                yield Chunk("x" * 1000)
         elif verb == "say":
             yield Chunk(_decoded(rest))
         elif verb == "chars":  # one chunk a character
@@ -255,6 +261,8 @@ class Session:
         elif verb == "note":
             self.notes = (_decoded(rest),)
             yield Chunk("noted")
+        elif verb == "digest":
+            yield Chunk(f"{len(rest)} {hashlib.sha256(rest.encode()).hexdigest()}")
         elif verb == "full":
             yield Chunk("as far as it goes")
             yield Chunk("", finish_reason="length")

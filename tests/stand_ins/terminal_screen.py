@@ -14,8 +14,8 @@ import pyte
 
 from stand_ins.command_line import RUN_CLI, environment
 
-PROMPT = ">>>"
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # the line editor begins and ends so
+_DRAWN = "\x1b[?25h"  # the cursor is shown again when it has drawn
 
 
 class Terminal:
@@ -92,7 +92,7 @@ class Terminal:
             lambda: (
                 self.prompts >= n
                 and self.raw.rfind(_PASTE_ON) > self.raw.rfind(_PASTE_OFF)
-                and self.screen.display[self.screen.cursor.y].startswith(PROMPT)
+                and _DRAWN in self.raw[self.raw.rfind(_PASTE_ON) :]
             )
         )
 

@@ -243,11 +243,24 @@ def test_lists_and_objects_change_as_copies() -> None:
         ("[1, 2]", "x.remove(1), x.reverse()", "[2]"),
         ("{'a': 1}", "x.update(b=2), x.pop('a')", "{'b': 2}"),
         ("{}", "x.setdefault('a', []), x.a.append(1)", "{'a': [1]}"),
+        ("[]", "y.append(1), x.append(y), y.append(2)", "[[1]]"),
         ("namespace(l=[])", "x.l.append(1), x.l.append(2)", "[1, 2]"),
     ):
         printed = "x.l" if value.startswith("n") else "x"
-        source = f"{{% set x = {value} %}}{{% set _ = [{change}] %}}{{{{ {printed} }}}}"
-        assert render(source, messages) == expected
+        source = f"{{% set x = {value} %}}{{% set y = [] %}}{{% set _ = [{change}] %}}"
+        assert render(source + f"{{{{ {printed} }}}}", messages) == expected
+
+
+def test_every_rendering_has_its_own_copies() -> None:
+    """A conversation that is refused is rendered again, with what the first rendering was given."""
+    source = (
+        "{% set _ = messages[-1].tags.pop() %}"
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{{ messages[-1].tags }}{{ messages[-1].content }}"
+    )
+    messages = [{"role": "system", "content": "be nice"}, *user("hi", tags=[1, 2])]
+    prompt = ChatTemplate(source, TOKENIZER).prompt(messages)
+    assert prompt.text == "[1]be nice\n\nhi"
 
 
 def test_messages_are_prepared() -> None:

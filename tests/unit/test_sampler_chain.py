@@ -76,8 +76,8 @@ def test_every_number_has_a_row_above_and_its_ends_are_allowed() -> None:
 
 def test_lists_are_checked() -> None:
     for params, words in (
-        (unchecked(logit_bias=((100, 1.0),)), "bias_ids.0. is token 100, allowed are 0 to 99"),
-        (unchecked(logit_bias=((5, math.nan),)), "bias_values.0. is -?nan"),
+        (unchecked(logit_bias=((100, 1.0),)), "logit_bias.0. is token 100, allowed are 0 to 99"),
+        (unchecked(logit_bias=((5, math.nan),)), "logit_bias.0. is -?nan"),
         (unchecked(logit_bias=((5, 101.0),)), "-100 to 100"),
         (unchecked(samplers=("top_k", "top_k")), "top_k is in the order twice"),
     ):

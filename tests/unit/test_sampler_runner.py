@@ -107,6 +107,25 @@ def test_a_cancelled_step_changes_no_sampler(model: Model, params: GenerateParam
     assert got == want
 
 
+@pytest.mark.parametrize("params", [CHAIN, MIROSTAT])
+def test_a_step_picks_and_accepts_as_the_sampler_alone(
+    model: Model, params: GenerateParams
+) -> None:
+    """A second sampler that is told of every token picks the same from the step's raw logits."""
+    prompt = random_tokens(20, model.info.n_vocab)
+    with runner_of(model) as runner:
+        feed = begin(runner, params, prompt)
+        assert feed.sampler is not None
+        alone = feed.sampler.clone()
+        for position in range(len(prompt), len(prompt) + 30):
+            result = runner.step([feed], want_logits=True)
+            assert result.logits is not None
+            token = alone.pick(result.logits[0], position)
+            assert result.sampled(0).token == token
+            alone.accept([token])
+            feed = Feed(feed.sequence, [token], sampler=feed.sampler)
+
+
 @pytest.mark.parametrize("n_top", [0, 4, 20])
 def test_logprobs_are_those_of_the_raw_logits(model: Model, n_top: int) -> None:
     """Whatever the chain does to them; the same from steps and from decode."""

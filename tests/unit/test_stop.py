@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from typing import Any
 
@@ -49,6 +50,26 @@ def test_any_split_shows_the_same_text(text: str, stops: list[str], cuts: list[i
     shown += "" if hit else stream.finish()
     assert shown == cut(text, stops)
     assert not hit or cut(given_in, stops) != given_in
+
+
+def test_strings_that_overlap_in_every_way() -> None:
+    rng = random.Random(3)
+    for _ in range(20_000):
+        stops = ["".join(rng.choices("ab", k=rng.randint(1, 5))) for _ in range(rng.randint(1, 4))]
+        text = "".join(rng.choices("abc", (5, 5, 1), k=rng.randint(1, 14)))
+        stream, shown, hit = StopStrings(stops), "", False
+        for character in text:
+            piece, hit = stream.feed(character)
+            shown += piece
+            if hit:
+                break
+        assert shown + ("" if hit else stream.finish()) == cut(text, stops), (text, stops)
+
+
+def test_the_first_of_two_inside_a_longer_one() -> None:
+    stream = StopStrings(["abcdX", "bc", "d"])
+    assert stream.feed("abcd") == ("", False)
+    assert stream.feed("e") == ("a", True)
 
 
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from localllm.cli.table import Column, cells_of, clipped, render
+from localllm.cli.output import cells_of
+from localllm.cli.table import Column, clipped, render
 
 COLUMNS = (Column("NAME", cut=True), Column("SIZE", right=True), Column("STATE"))
 ROWS = [["one", "1 B", "ready"], ["a-longer-name", "123 kB", "not here, 92.9 MB to download"]]

@@ -135,6 +135,16 @@ def test_what_is_left_out_is_named() -> None:
     )
 
 
+def test_what_is_left_out_after_a_repair() -> None:
+    source = NO_SYSTEM.replace(PRINT, "[{{ messages[-1].content }}]")
+    prompt = ChatTemplate(source, TOKENIZER).prompt(turns("s:be nice|u:hello|a:x|u:ho"))
+    assert prompt.text == "[ho]"
+    assert prompt.repairs == (
+        f"{INTO} (the chat template refused: no system!)",
+        "the chat template leaves out messages[0] (user)",
+    )
+
+
 def test_words_written_in_another_way_are_not_missing() -> None:
     for source in (
         "{% for m in messages %}{{ m.content | tojson }}{% endfor %}",

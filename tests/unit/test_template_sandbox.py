@@ -35,16 +35,17 @@ ENDLESS = {
 TWINS = (
     "{% set ns = namespace(x=[], y=[]) %}{% set x = ns.x %}{% set y = ns.y %}"
     "{% for i in range(16) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
-    "{% for i in range(9999) %}{% set _ = x.append(i) %}{% set _ = y.append(i) %}{% endfor %}"
+    "{% set both = [ns.x, ns.y] %}"
+    "{% set _ = x.extend(range(9999) | list) %}{% set _ = y.extend(range(9999) | list) %}"
 )
 """Two equal trees that share their leaves, made heavy after they were put together."""
 
 HUGE = {
     "compare grown twins": TWINS + "{{ ns.x == ns.y }}",
     "test grown twins": TWINS + "{{ ns.x is eq(ns.y) }}",
-    "find grown twins": TWINS + "{{ [ns.x].index(ns.y) }}",
-    "filter grown twins": TWINS + "{{ [ns.x, ns.y] | sort | length }}",
-    "select grown twins": TWINS + "{{ [ns.x] | select('eq', ns.y) | list | length }}",
+    "find grown twins": TWINS + "{{ both.index(ns.y) }}",
+    "filter grown twins": TWINS + "{{ both | sort | length }}",
+    "select grown twins": TWINS + "{{ both | select('eq', ns.y) | list | length }}",
     "print a grown tree": TWINS + "{{ ns.x }}",
     "append": NS + "{% for a in range(9999) %}{% for b in range(9999) %}"
     "{% set _ = ns.y.append(1) %}{% endfor %}{% endfor %}",

@@ -216,6 +216,7 @@ def test_merge_cache(tmp_path: Path) -> None:
 def test_imports_stay_light() -> None:
     code = (
         "import sys, localllm.text.tokenizer, localllm.text.stream, localllm.text.chat_template\n"
+        "import localllm.text.answer_stream, localllm.text.thinking_switch\n"
         "print([m for m in ('jinja2', 'tokenizers', 'llama_cpp') if m in sys.modules])"
     )
     root = Path(__file__).resolve().parents[2]

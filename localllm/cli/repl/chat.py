@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from localllm.cli import opening, output, report
 from localllm.cli.answer_view import FOLD, AnswerView, Shown
-from localllm.cli.asking import Asker, Recorder
+from localllm.cli.asking import Asker, Recorder, parameters
 from localllm.cli.interrupt import Interrupts
-from localllm.cli.options import Found, find_model, hints
+from localllm.cli.options import Found, hints
 from localllm.cli.repl.terminal import no_echo
-from localllm.errors import ArgumentError, LocalLLMError
+from localllm.errors import ArgumentError
 from localllm.params import GenerateParams
 
 if TYPE_CHECKING:
@@ -69,11 +69,6 @@ class Chat:
         self._told: set[str] = set()
 
     @property
-    def plain(self) -> bool:
-        """Whether no line may be drawn over."""
-        return self.opening.plain
-
-    @property
     def last_reasoning(self) -> str:
         """The reasoning of the newest answer; empty if it has none."""
         return str(self.messages[-1].get("reasoning_content", "")) if self.messages else ""
@@ -109,32 +104,26 @@ class Chat:
         found = opening.find(name)
         self.session.close()  # both at once may not fit into the memory
         try:
-            self.session = opening.load(found, self.opening)
+            self._use(found, raw=False)
         except BaseException:
-            self.session = opening.load(self.found, self.opening)
+            self._use(self.found, raw=self._asker.raw)
             raise
-        self.found = found
-        self._asker = Asker(found, self.session, raw=False)
 
-    def model_exists(self, name: str) -> bool:
-        """Whether a name or path leads to a model."""
-        try:
-            find_model(name, may_pull=True)
-        except LocalLLMError:
-            return False
-        return True
+    def _use(self, found: Found, *, raw: bool) -> None:
+        self.session = opening.load(found, self.opening)
+        self.found = found
+        self._asker = Asker(found, self.session, raw=raw)
 
     def close(self) -> None:
         """Ends the session that is open now."""
         self.session.close()
 
     def _answer(self, asked: list[Message], sampling: dict[str, Any]) -> bool:
-        params = GenerateParams(**{"seed": secrets.randbits(32), **sampling})
+        params = parameters(self.session, sampling)
         view = AnswerView(
             self.session,
             thinking=self.settings.thinking,
-            plain=self.plain,
-            fold_hint="" if self.plain else " (/think show)",
+            fold_hint="" if output.is_plain() else " (/think show)",
         )
         with hints(self.found), no_echo(), Interrupts(self.session.cancel, ends=False):
             shown = view.show(self._asker.ask(self._to_send(asked), params, self.settings.think))

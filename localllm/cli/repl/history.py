@@ -57,8 +57,7 @@ class HistoryFile:
 
     def _rewrite(self, texts: list[str]) -> None:
         try:
-            with replacing(self.path) as file:
-                os.chmod(file.name, 0o600)  # noqa: PTH101 -- before a byte of it is written
+            with replacing(self.path, mode=0o600) as file:
                 file.writelines(map(_line, texts))
         except OSError as e:
             self._refused(e)

@@ -32,6 +32,7 @@ class LineEditor:
     """Texts of one or more lines from a terminal, with history and completion."""
 
     interactive = True
+    edits = True
 
     def __init__(self, complete: Callable[[str], list[str]]) -> None:
         self._history = HistoryFile()
@@ -41,7 +42,7 @@ class LineEditor:
         self._prompt: PromptSession[str] = PromptSession(
             ">>> ",
             multiline=True,
-            prompt_continuation="... ",
+            prompt_continuation=lambda width, line, wrap: "" if wrap else "... ",
             completer=_Words(complete),
             complete_while_typing=False,
             history=_History(self._history),
@@ -100,6 +101,10 @@ class LineEditor:
         def _(event: KeyPressEvent) -> None:
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
             event.current_buffer.insert_text(self._pastes.shown(text))
+
+        @keys.add(Keys.Vt100MouseEvent)
+        def _(event: KeyPressEvent) -> None:
+            """Mice are off. prompt_toolkit takes a colour (ESC [ 31 m) for one and fails on it."""
 
         @keys.add("backspace")
         def _(event: KeyPressEvent) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ class Reader(Protocol):
     """Where the user's texts come from."""
 
     interactive: bool  # a person is at the other end
+    edits: bool  # read() shows its default
     keeps_history: bool
 
     def read(self, default: str) -> str:
@@ -111,10 +111,12 @@ class Repl:
     def _failed(self, error: LocalLLMError) -> None:
         self._n_failed += 1
         output.print_error(error)
-        if self.kept and self.chat.plain and self.reader.interactive:
+        if self.kept and self.reader.interactive and not self.reader.edits:
             output.say("The text is kept: /edit brings it back.")
 
     def _interrupted(self) -> None:
+        if not self.reader.edits:
+            output.say("")  # the terminal shows ^C and stays on the line
         if not self.reader.was_empty():
             self._n_interrupts = 0
             return
@@ -133,13 +135,11 @@ def unquoted(text: str) -> str:
 
 def converse(model: str, wishes: Wishes) -> int:
     """Opens the model and holds a conversation on this process's terminal, or on its pipes."""
-    plain = wishes.plain or not _is_screen()
-    wishes = dataclasses.replace(wishes, opening=dataclasses.replace(wishes.opening, plain=plain))
     found = opening.find(model)
     chat = Chat(found, opening.load(found, wishes.opening), wishes)
     try:
         with orderly_end():
-            reader = _reader(plain)
+            reader = _reader()
             if reader.interactive:
                 about = output.escape_line(f"{found.label}, {chat.session.info.description}")
                 output.say(output.dim(f"{about}. /help lists the commands, /bye leaves."))
@@ -148,16 +148,12 @@ def converse(model: str, wishes: Wishes) -> int:
         chat.close()
 
 
-def _reader(plain: bool) -> Reader:
-    if plain:
+def _reader() -> Reader:
+    """The line editor where lines can be edited: on a terminal on both sides."""
+    if output.is_plain() or not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         from localllm.cli.repl.plain_reader import PlainReader
 
         return PlainReader()
     from localllm.cli.repl.line_editor import LineEditor
 
     return LineEditor(commands.completions)
-
-
-def _is_screen() -> bool:
-    """Whether lines can be edited: a terminal on both sides that knows control sequences."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

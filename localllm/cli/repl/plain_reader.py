@@ -14,6 +14,7 @@ class PlainReader:
     """Each line is a text; from a line that begins with three quotes up to the next three all
     lines are one. A prompt is shown on a terminal only."""
 
+    edits = False
     keeps_history = False
 
     def __init__(self) -> None:

@@ -77,8 +77,7 @@ def save(path: Path, saved: Saved) -> None:
     try:
         if path.parent == folder():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(path) as file:
-            os.chmod(file.name, 0o600)  # noqa: PTH101 -- before a byte of it is written
+        with replacing(path, mode=0o600) as file:
             file.write(text.encode("utf-8", "replace"))
     except OSError as e:
         raise disk_error("write", path, e) from e
@@ -108,6 +107,8 @@ def _json(saved: Saved) -> str:
 def _checked(data: dict[str, Any]) -> Saved:
     if data["version"] != VERSION:
         raise ValueError(f"its version is {data['version']!r:.20}")
+    if not isinstance(data["messages"], list):
+        raise TypeError("its messages are no list")
     messages: list[Message] = []
     for given in data["messages"]:
         if given["role"] not in _ROLES:

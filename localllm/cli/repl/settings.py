@@ -145,14 +145,14 @@ def _set_parameter(repl: Repl, name: str, value: str) -> None:
     row = find(name)
     sampling = repl.chat.settings.sampling
     if not value:
-        output.emit(f"{row.name} {_value(sampling.get(row.name, row.default))}\n  {row.help}\n")
+        output.emit(f"{row.name} is {_current(repl, row)}\n  {row.help}\n")
         output.emit(f"  It may be {row.span}.\n")
         return
     if value.lower() == "default":
         sampling.pop(row.name, None)
     else:
         sampling[row.name] = _parsed(row, value)
-    output.say(output.dim(f"{row.name} is {_value(sampling.get(row.name, row.default))}"))
+    output.say(output.dim(f"{row.name} is {_current(repl, row)}"))
 
 
 def _parsed(row: Parameter, value: str) -> Any:
@@ -224,15 +224,18 @@ def _info(repl: Repl) -> str:
 
 
 def _parameters(repl: Repl) -> str:
-    sampling = repl.chat.settings.sampling
-    lines = []
-    for name, row in PARAMETERS.items():
-        changed = name in sampling
-        value = _value(sampling[name] if changed else row.default)
-        if name == "seed" and not changed:
-            value = "a new one for each answer"
-        lines.append(f"{name:22} {value}{'  (set)' if changed else ''}")
+    lines = [f"{name:22} {_current(repl, row)}" for name, row in PARAMETERS.items()]
     return "\n".join(lines)
+
+
+def _current(repl: Repl, row: Parameter) -> str:
+    """The value of a parameter and where it comes from, if it is not the default."""
+    sampling, recommended = repl.chat.settings.sampling, repl.chat.session.info.recommended
+    if row.name in sampling:
+        return f"{_value(sampling[row.name])}  (set)"
+    if row.name in recommended:
+        return f"{_value(recommended[row.name])}  (recommended by the model's file)"
+    return "a new one for each answer" if row.name == "seed" else _value(row.default)
 
 
 def _system(repl: Repl) -> str:

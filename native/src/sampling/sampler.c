@@ -113,19 +113,19 @@ static llm_status check_ids(const llm_sampler_params *p, const char *name, const
 static llm_status check_params(const llm_sampler_params *p, llm_error *err) {
     llm_status status = check_ranges(p, err);
     if (status == LLM_OK && ((p->n_order && !p->order) || (p->n_bias && !p->bias_values))) {
-        status = llm_fail(err, LLM_E_ARGUMENT, "sampler: order or bias_values is null");
+        status = llm_fail(err, LLM_E_ARGUMENT, "sampler: order or logit_bias is null");
     }
     if (status == LLM_OK) status = check_order(p, err);
     if (status == LLM_OK) {
         status = check_ids(p, "dry_breakers", p->dry_breakers, p->n_dry_breakers, err);
     }
-    if (status == LLM_OK) status = check_ids(p, "bias_ids", p->bias_ids, p->n_bias, err);
+    if (status == LLM_OK) status = check_ids(p, "logit_bias", p->bias_ids, p->n_bias, err);
     if (status == LLM_OK) status = check_ids(p, "banned", p->banned, p->n_banned, err);
     for (int32_t i = 0; status == LLM_OK && i < p->n_bias; i++) {
         float x = p->bias_values[i];
         if (x == -INFINITY || (x >= -MAX_BIAS && x <= MAX_BIAS)) continue;
         status = llm_fail(err, LLM_E_ARGUMENT,
-                          "sampler: bias_values[%d] is %g, allowed are %g to %g and minus infinity",
+                          "sampler: logit_bias[%d] is %g, allowed are %g to %g and minus infinity",
                           i, (double)x, (double)-MAX_BIAS, (double)MAX_BIAS);
     }
     return status;

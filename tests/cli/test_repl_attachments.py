@@ -1,0 +1,151 @@
+"""`@file` in a message: what is a file, what is not, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from localllm.cli.repl.attachments import MAX_BYTES, attach
+from localllm.errors import ArgumentError, FileError, LocalLLMError, UnsupportedError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("first\nsecond\n")
+    return tmp_path
+
+
+def text_of(message: str) -> str:
+    return attach(message, engine="native").text
+
+
+def test_a_file_is_fenced_under_its_name(here: Path) -> None:
+    attached = attach("Sum up @notes.txt, please", engine="native")
+    assert attached.text == "Sum up notes.txt, please\n\nnotes.txt:\n```\nfirst\nsecond\n```"
+    assert attached.told == ["attached notes.txt (13 B)"]
+    (here / "big.txt").write_text("a" * 1234)
+    assert attach("@big.txt", engine="native").told == ["attached big.txt (1.2 kB)"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["@notes.txt", "(@notes.txt)", "see @notes.txt.", "see @notes.txt?!", '@"notes.txt"',
+     "@'notes.txt'", "@./notes.txt", "a\n@notes.txt\nb", "@notes.txt @notes.txt"],
+)  # fmt: skip
+def test_forms(here: Path, message: str) -> None:
+    text = text_of(message)
+    assert text.count("```\nfirst\nsecond\n```") == 1
+    assert "@" not in text
+
+
+def test_spaces_and_folders(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "my folder").mkdir()
+    (here / "my folder" / "a b.txt").write_text("inside")
+    monkeypatch.setenv("HOME", str(here))
+    for message in ('@"my folder/a b.txt"', "@my\\ folder/a\\ b.txt", '@"~/my folder/a b.txt"'):
+        assert text_of(message).endswith("a b.txt:\n```\ninside\n```")
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["mail anna@example.com", "ask @anna", "@anna, hello", "npm i @types/node", "a @ b", "@", "@@",
+     "@app.route('/')", "@dataclass", "x=@y", "10@3", "git@host.org:a/b.txt", "@media (x)",
+     "@" + "a" * 5000, "@\0", "@~nobody-there"],
+)  # fmt: skip
+def test_text_that_is_no_file(here: Path, message: str) -> None:
+    assert text_of(message) == message
+
+
+def test_an_at_that_names_nothing_can_be_written(here: Path) -> None:
+    assert text_of(r"\@notes.txt and \@nothere.txt") == "@notes.txt and @nothere.txt"
+
+
+@pytest.mark.parametrize(
+    "name", ["nothere.txt", "./nothere", "/no/such/file", "~/nothere", '"any thing"', "x.png"]
+)
+def test_a_missing_file_is_an_error(here: Path, name: str) -> None:
+    with pytest.raises(FileError, match="there is no file") as caught:
+        text_of(f"see @{name} now")
+    assert caught.value.hint is not None and r"\@" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.bin", b"\0\1\2", "not a text file"),
+        ("b.txt", b"caf\xe9", "not a text file"),
+        ("c.txt", b"a" * (MAX_BYTES + 1), "1,048,577 bytes, and an attachment may have 1,048,576"),
+        ("d.pdf", b"%PDF-1.7\n\0", "not a text file"),
+    ],
+)
+def test_refused(here: Path, name: str, content: bytes, message: str) -> None:
+    (here / name).write_bytes(content)
+    with pytest.raises(ArgumentError, match=message):
+        text_of(f"@{name}")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="special files")
+def test_special_files_are_not_opened(here: Path) -> None:
+    os.mkfifo(here / "pipe.txt")
+    (here / "folder.txt").mkdir()
+    for name, message in (("pipe.txt", "not a regular file"), ("folder.txt", "is a folder"),
+                          ("/dev/zero", "not a regular file")):  # fmt: skip
+        with pytest.raises(FileError, match=message):
+            text_of(f"@{name}")
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read(here: Path) -> None:
+    (here / "notes.txt").chmod(0)
+    with pytest.raises(FileError, match=r"cannot read notes\.txt"):
+        text_of("@notes.txt")
+
+
+def test_encodings_and_fences(here: Path) -> None:
+    (here / "u.txt").write_bytes("größe".encode("utf-16"))
+    assert "größe" in text_of("@u.txt")
+    (here / "u.txt").write_bytes(b"\xef\xbb\xbfmark\r\nlines\r\n")
+    assert "```\nmark\nlines\n```" in text_of("@u.txt")
+    (here / "u.txt").write_text("```\ninner\n`````\n")
+    assert text_of("@u.txt").endswith("``````\n```\ninner\n`````\n``````")
+    (here / "u.txt").write_text("")
+    assert text_of("@u.txt").endswith("u.txt:\n```\n\n```")
+    (here / "u.txt").write_bytes(b"a" * MAX_BYTES)
+    assert len(text_of("@u.txt")) > MAX_BYTES
+
+
+def test_names_are_shown_escaped(here: Path) -> None:
+    name = "evil\x1b[2J\u202e\n.txt"
+    try:
+        (here / name).write_text("x")
+    except OSError:
+        pytest.skip("this file system refuses the name")
+    quoted = name.replace("\n", "")
+    with pytest.raises(LocalLLMError) as caught:
+        attach(f'@"{quoted}"', engine="native")
+    assert "\x1b" not in caught.value.message and "\u202e" not in caught.value.message
+    (here / quoted).write_text("x")
+    attached = attach(f'@"{quoted}"', engine="native")
+    assert attached.told == ["attached evil\\x1b[2J\\u202e.txt (1 B)"]
+    assert "\nevil\\x1b[2J\\u202e.txt:\n" in attached.text
+
+
+def test_pictures(here: Path) -> None:
+    (here / "cat.png").write_bytes(b"\x89PNG\0")
+    with pytest.raises(UnsupportedError, match="native engine cannot") as caught:
+        attach("what is @cat.png", engine="native")
+    assert caught.value.hint is not None and "llama.cpp" in caught.value.hint
+    attached = attach("what is on @cat.png?", engine="llama.cpp")
+    assert attached.text == "what is on cat.png?"
+    assert attached.pictures == [str(here / "cat.png")]
+    assert attached.told == ["attached cat.png (5 B)"]
+
+
+def test_nothing_is_written(here: Path) -> None:
+    before = {path: path.stat()[stat.ST_MTIME] for path in here.iterdir()}
+    text_of("@notes.txt")
+    assert {path: path.stat()[stat.ST_MTIME] for path in here.iterdir()} == before
