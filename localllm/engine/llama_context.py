@@ -13,9 +13,10 @@ from localllm.engine.llama_model import LlamaModel
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError, UnsupportedError
 
 MAX_BATCH_TOKENS = 256
-#: From this many tokens on, llama.cpp without flash attention computes a token the same way in
-#: every batch; a single one differs a little.
-MIN_BATCH_TOKENS = 16
+#: Batches that begin at a multiple of this many tokens, and hold no fewer, give the same results
+#: however a prompt is cut into them; a single token's differ a little. (With flash attention they
+#: depend on the cut.)
+BATCH_STEP = 16
 #: The attention scores of a batch may take this much; beyond it flash attention, which never holds
 #: them all, is used.
 MAX_SCORES_BYTES = 512 << 20
@@ -185,7 +186,7 @@ def measure_cost(model: LlamaModel, kv_type: str, n_threads: int) -> CacheCost:
     """What a context takes, asked of llama.cpp itself: kinds of caches are many, and a formula for
     each would be wrong for the next."""
     context = LlamaContext(model, _CACHE_STEP, kv_type, n_threads, CancelFlag())
-    tokens = [i % model.n_vocab for i in range(MIN_BATCH_TOKENS)]
+    tokens = [i % model.n_vocab for i in range(BATCH_STEP)]
     try:
         sizes = []
         for part in (tokens, tokens[:1]):

@@ -1,48 +1,28 @@
 """The second engine: llama.cpp computes, everything else is ours.
 
 Tokenizer, chat template and sampler are those of the native engine, so a parameter means the same
-on both. llama.cpp commits a cache when it makes it, so the default context is smaller here.
+on both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from localllm import paths
-from localllm.engine import llama_library, machine
 from localllm.engine.llama_context import (
+    BATCH_STEP,
     MAX_BATCH_TOKENS,
-    MIN_BATCH_TOKENS,
     CacheCost,
     CancelFlag,
     LlamaContext,
-    check_kv_type,
 )
-from localllm.engine.llama_model import LlamaModel, first_part
-from localllm.engine.llama_trial import tried
-from localllm.engine.llama_vocabulary import LlamaVocabulary
+from localllm.engine.llama_model import LlamaModel
 from localllm.engine.sampling import Sampled, Sampler
-from localllm.errors import (
-    ArgumentError,
-    CancelledError,
-    FormatError,
-    LocalLLMError,
-    OutOfMemoryError,
-    UnsupportedError,
-)
-from localllm.store.inspect import GgufFile
-from localllm.text.tokenizer import Tokenizer
-
-Logits = Any  # float32 [n_vocab], or None where none were wanted
+from localllm.errors import ArgumentError, CancelledError, LocalLLMError
 
 NAME = "llama.cpp"
-#: The default context takes at most this much, and this share of the memory that is free.
-MAX_DEFAULT_KV_BYTES = 1 << 30
-KV_SHARE_OF_FREE_MEMORY = 0.5
-MIN_CONTEXT = 512
+
+Logits = Any  # float32 [n_vocab], or None where none were wanted
 
 
 class LlamaCppEngine:
@@ -58,6 +38,7 @@ class LlamaCppEngine:
         self._kv_type, self._n_threads, self._n_sampled = kv_type, n_threads, n_sampled
         self._cancel = CancelFlag()
         self._kept: list[int] = []
+        self._batched = (0, 0)  # first and last position of what was last computed in batches
         self._context: LlamaContext | None = self._new_context()
 
     @property
@@ -73,14 +54,16 @@ class LlamaCppEngine:
             if mine != wanted:
                 break
             n += 1
-        rest = len(prompt) - 1 - n
-        if rest < MIN_BATCH_TOKENS and not self.model.keeps_a_state:
-            # Fewer would be computed a little differently than the first time, and the same seed
-            # would not give the same text.
-            n = max(0, len(prompt) - 1 - MIN_BATCH_TOKENS)
+        first, last = self._batched
+        if first < n <= last and not self.model.keeps_a_state:
+            # Cut where a batch could have been: then what follows comes out as it did before, and
+            # the same seed gives the same text.
+            n = first + max(0, min(n, len(prompt) - 1 - BATCH_STEP) - first)
+            n -= (n - first) % BATCH_STEP
         if not self._context.roll_back(n):
             n = 0
         del self._kept[n:]
+        self._batched = (first if first < n <= last else n, len(prompt) - 1)
         return n
 
     def prefill(
@@ -170,145 +153,12 @@ class LlamaCppEngine:
 
 
 def batches(n_tokens: int) -> list[int]:
-    """Sizes of the steps for a prompt's new tokens. The last token goes alone, as it does when all
-    before it is kept, and no other step is small: so the logits after it are always the same."""
+    """Sizes of the steps for a prompt's new tokens. The last token goes alone, as it must when all
+    before it is kept; every other step begins at a multiple of BATCH_STEP and none is shorter, if
+    there are that many tokens."""
     sizes, rest = [], n_tokens - 1
     while rest > MAX_BATCH_TOKENS:
-        sizes.append(min(MAX_BATCH_TOKENS, rest - MIN_BATCH_TOKENS))
+        room = (rest - BATCH_STEP) // BATCH_STEP * BATCH_STEP
+        sizes.append(min(MAX_BATCH_TOKENS, room))
         rest -= sizes[-1]
     return [*sizes, *([rest] if rest else []), 1]
-
-
-@dataclass(frozen=True)
-class LlamaCppParts:
-    """What `open_llama_cpp` gives; the fields are those of `Parts`."""
-
-    engine: LlamaCppEngine
-    tokenizer: Tokenizer | LlamaVocabulary
-    metadata: dict[str, Any]  # scalars only
-    name: str
-    quantization: str
-    n_ctx: int
-    architecture: str
-    isa: str
-    n_threads: int
-    n_params: int
-    weight_bytes: int
-
-
-def open_llama_cpp(
-    path: Path,
-    *,
-    n_threads: int = 0,
-    n_ctx: int = 0,
-    kv_type: str = "f16",
-    progress: Callable[[float], None] | None = None,
-    notice: Callable[[str], None] | None = None,
-) -> LlamaCppParts:
-    """Loads a model file into llama.cpp for one conversation at a time; see `Session.open`.
-
-    The file goes through our own checks, and through a trial in a process of its own, because
-    llama.cpp ends its process on some broken files.
-    Raises FileError, FormatError, UnsupportedError (the package is missing, or llama.cpp cannot run
-    the model), ArgumentError, OutOfMemoryError, CancelledError.
-    """
-    check_kv_type(kv_type)
-    library = llama_library.load()
-    n_threads = n_threads or machine.facts().n_threads
-    report = progress or (lambda _share: None)
-    with GgufFile(path) as file:
-        first = first_part(path, file.n_parts)
-        verdict = tried(
-            library,
-            first,
-            kv_type=kv_type,
-            n_threads=n_threads,
-            weight_bytes=file.weight_bytes,
-            cache_folder=paths.current().cache / "llama.cpp",
-            progress=lambda share: report(share / 2),
-        )
-        model = LlamaModel.load(
-            library,
-            first,
-            extra_buffers=verdict.extra_buffers,
-            progress=lambda share: report(0.5 + share / 2),
-        )
-        try:
-            tokenizer = _tokenizer(file, model)
-            asked, n_ctx = n_ctx, context_that_fits(verdict.cost, model.n_ctx_train, n_ctx)
-            engine = LlamaCppEngine(
-                model,
-                n_ctx=n_ctx,
-                kv_type=kv_type,
-                n_threads=n_threads,
-                n_sampled=tokenizer.n_vocab,
-                cost=verdict.cost,
-            )
-            metadata, name = _scalars(file), str(file.metadata.get("general.name") or path.stem)
-            architecture, quantization = file.architecture, file.quantization
-        except BaseException:
-            model.close()
-            raise
-    if not asked and n_ctx < model.n_ctx_train and notice is not None:
-        notice(f"context {n_ctx} of {model.n_ctx_train} tokens; a larger --ctx takes more memory")
-    return LlamaCppParts(
-        engine=engine,
-        tokenizer=tokenizer,
-        metadata=metadata,
-        name=name,
-        quantization=quantization,
-        n_ctx=n_ctx,
-        architecture=architecture,
-        isa=model.isa,
-        n_threads=n_threads,
-        n_params=model.n_params,
-        weight_bytes=model.weight_bytes,
-    )
-
-
-def context_that_fits(cost: CacheCost, n_ctx_train: int, asked: int) -> int:
-    """Tokens of context: what was asked for, or the trained length cut to what memory allows.
-
-    Raises OutOfMemoryError with the numbers when `asked` tokens cannot fit, and ArgumentError when
-    they are more than the model was trained on.
-    """
-    if asked > n_ctx_train > 0:
-        raise ArgumentError(
-            f"the context is {asked} tokens, the model was trained on {n_ctx_train}",
-            hint=f"use --ctx {n_ctx_train} or less",
-        )
-    free = machine.facts().free_bytes
-    if asked:
-        if free and cost.of(asked) > free:
-            raise OutOfMemoryError(
-                f"a context of {asked} tokens needs {cost.of(asked) >> 20} MiB, "
-                f"{free >> 20} MiB are free",
-                hint="use a smaller --ctx, or --kv-type q8_0, which takes about half",
-            )
-        return asked
-    limit = MAX_DEFAULT_KV_BYTES
-    if free:
-        limit = min(limit, int(free * KV_SHARE_OF_FREE_MEMORY))
-    n = n_ctx_train or MIN_CONTEXT
-    while n > MIN_CONTEXT and cost.of(n) > limit:
-        n = max(MIN_CONTEXT, n - max(n // 16, 1))
-    return n
-
-
-def _scalars(file: GgufFile) -> dict[str, Any]:
-    """The metadata that is not vocabulary."""
-    metadata = file.metadata
-    return {key: metadata[key] for key in metadata if not metadata.type_of(key).endswith("[]")}
-
-
-def _tokenizer(file: GgufFile, model: LlamaModel) -> Tokenizer | LlamaVocabulary:
-    """Ours, or for a kind of vocabulary that it does not know, llama.cpp's."""
-    try:
-        ours = Tokenizer.from_metadata(
-            file.metadata, cache_folder=paths.current().cache / "tokenizers"
-        )
-    except UnsupportedError:
-        return LlamaVocabulary(model, file.metadata)
-    if ours.n_vocab > model.n_vocab:
-        raise FormatError(f"the tokenizer has {ours.n_vocab} tokens, llama.cpp {model.n_vocab}")
-    return ours

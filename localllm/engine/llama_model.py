@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import threading
 from collections.abc import Callable
@@ -126,25 +125,3 @@ def first_part(path: Path, n_parts: int) -> Path:
     if not first.exists():
         raise FileError(f"{path} is one of {n_parts} parts and {first.name} is not beside it")
     return first
-
-
-def special_ids(model: LlamaModel) -> dict[str, int]:
-    """Special tokens of the vocabulary by the names in their GGUF keys."""
-    api, names = model.library.api, {"padding": "pad", "seperator": "sep"}
-    found = {}
-    for name in ("bos", "eos", "eot", "padding", "seperator", "mask"):
-        token = int(getattr(api, f"llama_vocab_{names.get(name, name)}")(model.vocabulary))
-        if 0 <= token < model.n_vocab:
-            found[name] = token
-    return found
-
-
-def token_piece(model: LlamaModel, token: int) -> bytes:
-    """The bytes of a token, a control token's name included."""
-    api, size = model.library.api, 64
-    while True:
-        buffer = ctypes.create_string_buffer(size)
-        n = api.llama_token_to_piece(model.vocabulary, token, buffer, size, 0, True)
-        if n >= 0:
-            return buffer.raw[:n]
-        size = -n

@@ -1,97 +1,68 @@
-"""llama.cpp's vocabulary with the interface of our own `Tokenizer`, for kinds that ours lacks."""
+"""llama.cpp's vocabulary as a `Tokenizer`, for kinds of vocabularies that ours cannot read."""
 
 from __future__ import annotations
 
 import ctypes
+import re
+from itertools import pairwise
+from typing import Any
 
-from localllm.engine.llama_model import LlamaModel, special_ids, token_piece
+import numpy as np
+
+from localllm.engine.llama_model import LlamaModel
 from localllm.errors import ArgumentError, LocalLLMError
+from localllm.text import vocabulary
 from localllm.text.metadata import Metadata, read_flag
-from localllm.text.special_split import Allow, SpecialSplitter
-from localllm.text.special_tokens import looks_like_control
-from localllm.text.tokenizer import checked_text
+from localllm.text.pre_tokenizers import PRE_NAMES
+from localllm.text.tokenizer import Tokenizer
+from localllm.text.vocabulary import PREFIX, Vocabulary
 
-# Of enum llama_token_attr in llama.cpp's include/llama.h.
-_UNKNOWN, _CONTROL, _USER_DEFINED = 1, 8, 16
+#: Bits of enum llama_token_attr in llama.cpp's include/llama.h, and GGUF's types.
+_TYPES = (
+    (1, vocabulary.UNKNOWN),
+    (2, vocabulary.UNUSED),
+    (8, vocabulary.CONTROL),
+    (16, vocabulary.USER_DEFINED),
+    (32, vocabulary.BYTE),
+    (4, vocabulary.NORMAL),
+)
+#: Special tokens by the names in their GGUF keys, and llama.cpp's functions for them.
+_IDS = {
+    "bos": "llama_vocab_bos",
+    "eos": "llama_vocab_eos",
+    "eot": "llama_vocab_eot",
+    "seperator": "llama_vocab_sep",
+    "padding": "llama_vocab_pad",
+    "mask": "llama_vocab_mask",
+}
 
 
-class LlamaVocabulary:
-    """Valid as long as its model is. What a method does is told by its namesake in `Tokenizer`."""
+class LlamaEncoder:
+    """See `Encoder`. Usable until the model is closed. `controls`: texts of control tokens, to
+    their ids; some of llama.cpp's tokenizers make them from any text, this one does not."""
 
-    def __init__(self, model: LlamaModel, metadata: Metadata) -> None:
-        api, vocabulary = model.library.api, model.vocabulary
-        self._model, self._api, self.n_vocab = model, api, model.n_vocab
-        kinds = [api.llama_vocab_get_attr(vocabulary, i) for i in range(self.n_vocab)]
-        self._ids = special_ids(model)
-        self._controls = frozenset(i for i, k in enumerate(kinds) if k & (_UNKNOWN | _CONTROL))
-        self.stop_ids = frozenset(
-            i for i in range(self.n_vocab) if api.llama_vocab_is_eog(vocabulary, i)
-        )
-        written = {i for i, kind in enumerate(kinds) if kind & _USER_DEFINED}
-        texts = {i: self._name(i) for i in sorted(self._controls | written)}
-        self._texts = {i: text for i, text in texts.items() if text}
-        self._full = SpecialSplitter({text: i for i, text in self._texts.items()})
-        self._plain = SpecialSplitter({t: i for i, t in self._texts.items() if i in written})
-        self.add_bos = bool(api.llama_vocab_get_add_bos(vocabulary)) and "bos" in self._ids
-        self._add_eos = bool(api.llama_vocab_get_add_eos(vocabulary)) and "eos" in self._ids
-        self.strips_first_space = read_flag(metadata, "tokenizer.ggml.add_space_prefix", False)
-        self._pieces: dict[int, bytes] = {}
+    def __init__(self, model: LlamaModel, controls: dict[str, int]) -> None:
+        self._model, self._api = model, model.library.api
+        self._controls = frozenset(controls.values())
+        texts = "|".join(re.escape(text) for text in controls if text)
+        self._starts = re.compile(f"(?={texts})") if texts else None
 
-    @property
-    def bos_id(self) -> int | None:
-        return self._ids.get("bos")
-
-    @property
-    def eos_id(self) -> int | None:
-        return self._ids.get("eos")
-
-    @property
-    def eot_id(self) -> int | None:
-        return self._ids.get("eot")
-
-    def special_id(self, name: str) -> int | None:
-        return self._ids.get(name)
-
-    def is_control(self, token_id: int) -> bool:
-        self._check(token_id)
-        return token_id in self._controls
-
-    def is_structural(self, token_id: int) -> bool:
-        return self.is_control(token_id) or looks_like_control(self._texts.get(token_id, ""))
-
-    def special_texts(self) -> dict[str, int]:
-        return {text: i for i, text in self._texts.items()}
-
-    def token_bytes(self, token_id: int) -> bytes:
-        piece = self._pieces.get(token_id)
-        if piece is None:
-            self._check(token_id)
-            text = self._texts.get(token_id)
-            piece = text.encode() if text is not None else token_piece(self._model, token_id)
-            self._pieces[token_id] = piece
-        return piece
-
-    def encode(
-        self,
-        text: str,
-        add_special: bool = True,
-        parse_special: bool = False,
-        allow: Allow | None = None,
-    ) -> list[int]:
-        checked_text(text)
-        ids = [self._ids["bos"]] if add_special and self.add_bos else []
-        for piece in (self._full if parse_special else self._plain).pieces(text, allow):
-            ids.extend([piece] if isinstance(piece, int) else self._encode(piece.encode()))
-        if add_special and self._add_eos:
-            ids.append(self._ids["eos"])
+    def encode(self, text: str, after_special: bool) -> list[int]:
+        ids = self._encode(text)
+        if self._starts is not None and not self._controls.isdisjoint(ids):
+            # Cut behind the first character of each name, none is left to be found.
+            cuts = [0, *(m.start() + 1 for m in self._starts.finditer(text)), len(text)]
+            ids = [i for a, b in pairwise(cuts) for i in self._encode(text[a:b])]
+            ids = [i for i in ids if i not in self._controls]  # names of one character
         return ids
 
-    def _encode(self, data: bytes) -> list[int]:
+    def _encode(self, text: str) -> list[int]:
+        data = text.encode()
         size = len(data) + 8
         while True:
             out = (ctypes.c_int32 * size)()
             n = self._api.llama_tokenize(
-                self._model.vocabulary, data, len(data), out, size, False, False
+                self._vocabulary(), data, len(data), out, size, False, False
             )
             if n >= 0:
                 return list(out[:n])
@@ -99,10 +70,52 @@ class LlamaVocabulary:
                 raise LocalLLMError(f"llama.cpp could not encode a text of {len(data)} bytes")
             size = -n
 
-    def _name(self, token_id: int) -> str:
-        raw = self._api.llama_vocab_get_text(self._model.vocabulary, token_id) or b""
-        return bytes(raw).decode("utf-8", "replace")
+    def piece(self, token_id: int) -> bytes:
+        size = 64
+        while True:
+            out = ctypes.create_string_buffer(size)
+            n = self._api.llama_token_to_piece(self._vocabulary(), token_id, out, size, 0, True)
+            if n >= 0:
+                return out.raw[:n]
+            size = -n
 
-    def _check(self, token_id: int) -> None:
-        if not 0 <= token_id < self.n_vocab:
-            raise ArgumentError(f"token id {token_id} is outside the vocabulary of {self.n_vocab}")
+    def _vocabulary(self) -> Any:
+        if self._model.handle is None:
+            raise ArgumentError("the model of this tokenizer has been closed")
+        return self._model.vocabulary
+
+
+def tokenizer_of(model: LlamaModel, metadata: Metadata) -> Tokenizer:
+    """A tokenizer that asks llama.cpp how to encode."""
+    api, handle, n_vocab = model.library.api, model.vocabulary, model.n_vocab
+    tokens = [
+        bytes(api.llama_vocab_get_text(handle, i) or b"[EMPTY_%d]" % i) for i in range(n_vocab)
+    ]
+    ids: dict[str, int | None] = {}
+    for name, function in _IDS.items():
+        token = int(getattr(api, function)(handle))
+        ids[name] = token if 0 <= token < n_vocab else None
+    types = np.full(n_vocab, vocabulary.NORMAL, np.int32)
+    for i in range(n_vocab):
+        kind = api.llama_vocab_get_attr(handle, i)
+        types[i] = next((t for bit, t in _TYPES if kind & bit), vocabulary.UNUSED)
+    texts = [token.decode("utf-8", "replace") for token in tokens]
+    controls = {
+        texts[i]: i for i in range(n_vocab) if types[i] in (vocabulary.CONTROL, vocabulary.UNKNOWN)
+    }
+    return Tokenizer(
+        Vocabulary(
+            model="llama.cpp",
+            pre=PRE_NAMES["default"],
+            tokens=tokens,
+            texts=texts,
+            types=types,
+            scores=None,
+            ids=ids,
+            add_bos=bool(api.llama_vocab_get_add_bos(handle)) and ids["bos"] is not None,
+            add_eos=bool(api.llama_vocab_get_add_eos(handle)) and ids["eos"] is not None,
+            add_space_prefix=read_flag(metadata, PREFIX + "add_space_prefix", False),
+            stop_ids=frozenset(i for i in range(n_vocab) if api.llama_vocab_is_eog(handle, i)),
+        ),
+        LlamaEncoder(model, controls),
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from localllm import paths
 from localllm.engine import machine
+from localllm.engine.choice import either
 from localllm.engine.engine import Engine
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner, blocks_needed
@@ -95,7 +96,18 @@ def open_parts(
     """Loads a model file for one conversation at a time; see `Session.open`."""
     _check_threads(options.n_threads)
     say = notice or (lambda line: None)
-    return _open_native(path, options, progress, say)
+
+    def native() -> Parts:
+        return _open_native(path, options, progress, say)
+
+    def second() -> Parts:
+        from localllm.engine.llama_open import open_llama_cpp
+
+        return open_llama_cpp(path, options, progress, say)
+
+    if options.engine != "auto":
+        return native() if options.engine == "native" else second()
+    return either(native, second, path=path, say=say)
 
 
 def _open_native(
