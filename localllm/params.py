@@ -145,7 +145,10 @@ class Parameter:
         return int(value) if self.kind is int else float(value)
 
     def _refused(self, value: Any) -> ArgumentError:
-        shown = repr(value) if not isinstance(value, str) else ascii(value)
+        if isinstance(value, int) and value.bit_length() > 256:
+            shown = f"a number of {value.bit_length()} bits"  # Python writes no longer ones
+        else:
+            shown = ascii(value)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
         return ArgumentError(f"{self.name}: {shown} is out of range", f"It may be {self.span}.")
 
@@ -194,6 +197,8 @@ _CHECKS: dict[Any, Any] = {
 
 
 def _whole(value: float) -> int | None:
+    if isinstance(value, int):
+        return value  # which may be too long for a float
     return int(value) if math.isfinite(value) else None
 
 

@@ -174,9 +174,10 @@ class Session:
                     f"the answer {answer.id} was given with the {name.replace('_', ' ')} "
                     f"{getattr(asked, name)}; here it is {value}"
                 )
-        params = GenerateParams(**asked.params)
-        if answer.finish_reason == "cancelled":
-            params = dataclasses.replace(params, max_tokens=len(answer.token_ids))
+        # Where it was cancelled, or its context was full, is no part of the fingerprint.
+        params = dataclasses.replace(
+            GenerateParams(**asked.params), max_tokens=len(answer.token_ids)
+        )
         yield from self._answer(
             Question(
                 list(asked.prompt_ids),

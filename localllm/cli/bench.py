@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +22,25 @@ from localllm.cli.bench_runs import (
     run,
 )
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
-from localllm.cli.options import Found, ModelName, Number, find_model, hints
+from localllm.cli.options import Found, ModelName, Number, find_model, hints, machine_options
 from localllm.errors import ArgumentError, CancelledError
 
 if TYPE_CHECKING:
-    from localllm.cli.bench_report import EngineFacts
+    from localllm.cli.bench_report import EngineFacts, Machine
     from localllm.session import Session
 
 ENGINES = ("auto", "native", "llama.cpp")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be measured, and how."""
+
+    engines: tuple[str, ...]
+    repetitions: int
+    budget_s: float
+    n_threads: int
+    isa: str | None
 
 
 @click.command("bench")
@@ -54,12 +67,7 @@ ENGINES = ("auto", "native", "llama.cpp")
     show_default=True,
     help="Seconds after which a test begins no further run.",
 )
-@click.option(
-    "--threads",
-    type=Number(int, 0, 1024),
-    default=0,
-    help="[default: the CPUs this process may use]",
-)
+@machine_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--picture",
@@ -74,6 +82,7 @@ def command(
     repetitions: int,
     budget: float,
     threads: int,
+    isa: str | None,
     as_json: bool,
     picture: Path | None,
 ) -> int:
@@ -92,9 +101,10 @@ def command(
         bench_picture.check(picture)
     found = find_model(model, may_pull=False)
     line = output.ProgressLine()
-    wanted = ["native", "llama.cpp"] if compare else [engine]
+    engines = ("native", "llama.cpp") if compare else (engine,)
+    wish = Wish(engines, repetitions, budget, threads, isa)
     with Interrupts(exit_at_once) as interrupts, hints(found):
-        figures = _measure(found, wanted, repetitions, budget, threads, line, interrupts)
+        figures = _measure(found, wish, line, interrupts)
     if as_json:
         output.emit(json.dumps(figures) + "\n")
     elif figures["tests"]:
@@ -111,33 +121,32 @@ def command(
 
 
 def _measure(
-    found: Found,
-    wanted: list[str],
-    repetitions: int,
-    budget_s: float,
-    threads: int,
-    line: output.ProgressLine,
-    interrupts: Interrupts,
+    found: Found, wish: Wish, line: output.ProgressLine, interrupts: Interrupts
 ) -> dict[str, Any]:
     """Loads the engines, runs all tests and returns the figures; fewer after a Ctrl-C."""
     from localllm.cli.bench_report import document
-    from localllm.session import machine_roofs
     from localllm.store.work import work_of
 
     about, n_ctx_train = _about(found)
     work = work_of(found.path)
-    n_ctx = context_needed(DECODE_DEPTHS[-1], repetitions)
+    n_ctx = context_needed(DECODE_DEPTHS[-1], wish.repetitions)
     n_ctx = min(n_ctx, n_ctx_train) if n_ctx_train else n_ctx
-    tests = cases_that_fit(n_ctx, repetitions)
+    tests = cases_that_fit(n_ctx, wish.repetitions)
     if not tests:
         raise ArgumentError(f"the context of {n_ctx} tokens is too short to measure anything")
     line.draw("measuring the machine", force=True)
-    roofs = machine_roofs()
+    machine = _machine(None)
+    if machine.is_busy:
+        line.clear()
+        output.say(
+            f"note: other programs are busy here (load {machine.load:.1f} on {machine.n_cpus} "
+            "CPUs): the figures will be low and unsteady"
+        )
     with contextlib.ExitStack() as stack:
         sessions: dict[str, Session] = {}
         facts = []
-        for name in wanted:
-            session, seen = _opened(found, name, n_ctx, threads, tests[0], line)
+        for name in wish.engines:
+            session, seen = _opened(found, name, n_ctx, wish, tests[0], line)
             stack.callback(session.close)
             sessions[session.info.engine] = session
             facts.append(seen)
@@ -145,15 +154,37 @@ def _measure(
         results: list[Result] = []
         with contextlib.suppress(CancelledError):
             for test in tests:
-                results.append(run(sessions, test, repetitions, budget_s, _drawn(line)))
+                results.append(run(sessions, test, wish.repetitions, wish.budget_s, _drawn(line)))
+        complete = len(results) == len(tests)
+        if complete:
+            line.draw("measuring the machine", force=True)
+            machine = _machine(machine)
         line.clear()
-    complete = len(results) == len(tests)
-    figures = document(about, roofs, facts, results, work, complete=complete)
+    figures = document(about, machine, facts, results, work, complete=complete)
     return {**figures, "n_tests": len(tests)}
 
 
+def _machine(before: Machine | None) -> Machine:
+    """Measures the roofs. Something else may run meanwhile, which no roof is lower for: of two
+    measurements the higher ones count."""
+    import psutil
+
+    from localllm.cli.bench_report import Machine
+    from localllm.session import machine_facts, machine_roofs
+
+    roofs = machine_roofs()
+    if before is None:
+        n_cpus, load = machine_facts().n_cpus, psutil.getloadavg()[0]
+        return Machine(roofs.n_threads, roofs.read_gb_per_s, roofs.int8_gop_per_s, n_cpus, load)
+    return dataclasses.replace(
+        before,
+        read_gb_per_s=max(before.read_gb_per_s, roofs.read_gb_per_s),
+        int8_gop_per_s=max(before.int8_gop_per_s, roofs.int8_gop_per_s),
+    )
+
+
 def _opened(
-    found: Found, engine: str, n_ctx: int, threads: int, test: Case, line: output.ProgressLine
+    found: Found, engine: str, n_ctx: int, wish: Wish, test: Case, line: output.ProgressLine
 ) -> tuple[Session, EngineFacts]:
     """A session, and what loading it and a first run cost."""
     import psutil
@@ -170,7 +201,8 @@ def _opened(
     session = Session.open(
         found.path,
         engine=engine,
-        n_threads=threads,
+        n_threads=wish.n_threads,
+        isa=wish.isa,
         n_ctx=n_ctx,
         digest=found.digest,
         label=found.label,

@@ -7,26 +7,32 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from localllm.cli import output
 from localllm.cli.bench_runs import DECODE_TOKENS, Result
 from localllm.cli.table import Column, render, screen_width
 from localllm.store.work import Work
 
+#: From this share of the CPUs on, other programs are in the way.
+BUSY_SHARE = 0.25
 _BAR_CELLS = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-class Roofs(Protocol):
-    """What the machine can do at most; see localllm/engine/machine.py."""
+@dataclass(frozen=True)
+class Machine:
+    """What the machine can do at most, and how busy it was before the measurement."""
+
+    n_threads: int
+    read_gb_per_s: float
+    int8_gop_per_s: float
+    n_cpus: int
+    load: float  # processes that were running or wanted to, on average over the last minute
 
     @property
-    def n_threads(self) -> int: ...
-    @property
-    def read_gb_per_s(self) -> float: ...
-    @property
-    def int8_gop_per_s(self) -> float: ...
+    def is_busy(self) -> bool:
+        return self.load > BUSY_SHARE * self.n_cpus
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class EngineFacts:
 
 def document(
     model: Mapping[str, Any],
-    roofs: Roofs,
+    machine: Machine,
     engines: Sequence[EngineFacts],
     results: Sequence[Result],
     work: Work,
@@ -57,18 +63,20 @@ def document(
     return {
         "model": dict(model),
         "machine": {
-            "n_threads": roofs.n_threads,
-            "read_gb_per_s": round(roofs.read_gb_per_s, 3),
-            "int8_gop_per_s": round(roofs.int8_gop_per_s, 3),
+            "n_threads": machine.n_threads,
+            "read_gb_per_s": round(machine.read_gb_per_s, 3),
+            "int8_gop_per_s": round(machine.int8_gop_per_s, 3),
+            "n_cpus": machine.n_cpus,
+            "load": round(machine.load, 2),
         },
         "engines": [vars(facts) for facts in engines],
-        "tests": [_test(result, roofs, engines, work) for result in results],
+        "tests": [_test(result, machine, engines, work) for result in results],
         "complete": complete,
     }
 
 
 def _test(
-    result: Result, roofs: Roofs, engines: Sequence[EngineFacts], work: Work
+    result: Result, machine: Machine, engines: Sequence[EngineFacts], work: Work
 ) -> dict[str, Any]:
     test = result.test
     first, *others = [facts.name for facts in engines]
@@ -82,7 +90,7 @@ def _test(
             facts.name: {
                 **_spread(result.speeds(facts.name)),
                 "seconds": [round(s, 6) for s in result.seconds[facts.name]],
-                "share_of_roof": round(_share(result, facts, roofs, work), 4),
+                "share_of_roof": round(_share(result, facts, machine, work), 4),
             }
             for facts in engines
         },
@@ -99,17 +107,17 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _share(result: Result, facts: EngineFacts, roofs: Roofs, work: Work) -> float:
+def _share(result: Result, facts: EngineFacts, machine: Machine, work: Work) -> float:
     """How much of the machine's roof the matrices (and for decode the keys and values that are
     read) took up. Attention's own operations are not counted."""
     test, seconds = result.test, statistics.median(result.seconds[facts.name])
     if test.kind == "prefill":
         operations = test.n_tokens * work.layer_ops + work.head_ops
-        return operations / seconds / (roofs.int8_gop_per_s * 1e9)
+        return operations / seconds / (machine.int8_gop_per_s * 1e9)
     n_runs = len(result.seconds[facts.name])
     depth = test.n_tokens + DECODE_TOKENS * (1 + n_runs / 2)
     kv = facts.kv_bytes * depth / facts.n_ctx
-    return DECODE_TOKENS * (work.step_bytes + kv) / seconds / (roofs.read_gb_per_s * 1e9)
+    return DECODE_TOKENS * (work.step_bytes + kv) / seconds / (machine.read_gb_per_s * 1e9)
 
 
 def table(figures: Mapping[str, Any]) -> str:

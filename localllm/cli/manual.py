@@ -40,6 +40,8 @@ EXIT_CODES = {
 FILES = {
     "~/.local/share/localllm/models": "Models, each a GGUF file and its record.",
     "~/.local/share/localllm/answers": "Records of answers, readable only by their owner.",
+    "~/.local/share/localllm/conversations": "Conversations that /save has written.",
+    "~/.local/share/localllm/history": "What was typed at the prompt of run.",
     "~/.cache/localllm/downloads": "Parts of models that are not complete yet.",
 }
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,9 +18,12 @@ from localllm.store import catalog, ref
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
 from localllm.store.index import Model, Store
 
+ISAS = ("scalar", "avx2", "avx512", "neon")
 _LONGEST_NUMBER = 80  # characters of a number in a message
 _PARTS_MISSING = re.compile(r"[0-9]+ of the [0-9]+ parts")
 _LONG_INT = re.compile(r"\s*[+-]?[0-9]+\s*")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # generic in click's type hints, not in every click
@@ -62,6 +65,24 @@ class Number(ParamType):
         text = str(value)
         shown = text if len(text) <= _LONGEST_NUMBER else f"{text[:_LONGEST_NUMBER]}..."
         return ArgumentError(f"{option}: {shown} is out of range", f"It may be {span}.")
+
+
+def machine_options(function: F) -> F:
+    """`--threads` and `--isa`, for commands that load a model."""
+    threads = click.option(
+        "--threads",
+        type=Number(int, 0, 1024),
+        default=0,
+        help="[default: the CPUs this process may use]",
+    )
+    isa = click.option(
+        "--isa",
+        type=click.Choice(ISAS),
+        envvar="LOCALLLM_ISA",
+        show_envvar=True,
+        help="Force an instruction set. [default: the best one]",
+    )
+    return threads(isa(function))
 
 
 class ModelName(ParamType):

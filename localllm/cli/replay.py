@@ -18,7 +18,7 @@ from localllm.cli import output
 from localllm.cli.comparison import Comparison
 from localllm.cli.confirm import confirm_deletion
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
-from localllm.cli.options import Found, ModelName, Number, ParamType, hints
+from localllm.cli.options import Found, ModelName, ParamType, hints, machine_options
 from localllm.cli.recorded_model import find_recorded
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import ArgumentError, LocalLLMError
@@ -70,12 +70,7 @@ class AnswerId(ParamType):
     type=ModelName(),
     help="Where the model is now. [default: found by name and digest]",
 )
-@click.option(
-    "--threads",
-    type=Number(int, 0, 1024),
-    default=0,
-    help="[default: the CPUs this process may use]",
-)
+@machine_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON value.")
 def command(
     answer_id: str | None,
@@ -86,6 +81,7 @@ def command(
     yes: bool,
     model: str | None,
     threads: int,
+    isa: str | None,
     as_json: bool,
 ) -> int:
     """Give the recorded answer ID again and compare it, token by token and byte by byte.
@@ -115,7 +111,7 @@ def command(
     elif show:
         output.emit(_shown(records.find(answer_id or ""), as_json))
     else:
-        return _replay(records.find(answer_id or ""), model, threads, as_json)
+        return _replay(records.find(answer_id or ""), model, threads, isa, as_json)
     return 0
 
 
@@ -123,7 +119,7 @@ def _records() -> Answers:
     return Answers(paths.current().answers)
 
 
-def _replay(answer: Answer, given: str | None, threads: int, as_json: bool) -> int:
+def _replay(answer: Answer, given: str | None, threads: int, isa: str | None, as_json: bool) -> int:
     if not answer.token_ids:
         raise ArgumentError(f"the answer {answer.id} was cancelled before its first token")
     line = output.ProgressLine()
@@ -143,6 +139,7 @@ def _replay(answer: Answer, given: str | None, threads: int, as_json: bool) -> i
             found.path,
             engine="native" if asked.engine == "native" else "llama.cpp",
             n_threads=threads,
+            isa=isa,
             kv_type=asked.kv_type,
             digest=asked.model_digest,
             label=answer.model,

@@ -31,7 +31,7 @@ def read_architecture(path: Path) -> str:
     if magic != b"GGUF" or n_key != len(_KEY) or data[_HEAD.size : at] != _KEY:
         return ""
     kind, length = struct.unpack_from("<IQ", data, at)
-    name = data[at + 12 : at + 12 + length] if length <= _LONGEST_NAME else b""
+    name = data[at + 12 : at + 12 + length]  # shorter where the length is out of bounds
     if kind != _STRING or len(name) != length or not name.isascii():
         return ""
     return name.decode("ascii")

@@ -90,7 +90,7 @@ REASONING_FORMATS = (
         signs=("<|open|>", "<|close|>", "<|sep|>"),
         tokens=("<|open|>", "<|close|>", "<|sep|>"),
         answer_openings=("<|open|>response<|sep|>",),
-        answer_closings=("<|close|>response<|sep|>",),
+        answer_closings=("<|close|>response<|sep|>", "<|close|>message<|sep|>"),
     ),
     ReasoningFormat(
         "solar-open",

@@ -27,7 +27,7 @@ MAX_MADE_BYTES = 64 << 20
 MAX_ITEMS = 20_000
 """Of any list that a template makes, and of `range`."""
 MAX_SLOW_CHARS = 1 << 18
-"""Of a text given to a filter that takes its time over each word."""
+"""Of a text given to a filter or format that takes its time over each word."""
 MAX_INT_BITS = 4096
 MAX_WIDTH = 10_000
 """The largest number that asks a filter or format for padding."""
@@ -119,6 +119,8 @@ def check_numbers(arguments: Iterable[Any]) -> None:
 
 def check_format(text: str, arguments: Sequence[Any]) -> None:
     """A format may ask for any width, in its text or by an argument."""
+    if len(text) > MAX_SLOW_CHARS:
+        raise BudgetError(f"it formatted a text of {len(text)} characters")
     if re.search(r"\d{5}", text):
         raise BudgetError("a format asks for a width of more than 9999")
     check_numbers(arguments)

@@ -66,7 +66,9 @@ def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         elif name == "format" and values:
             check_format(str(values[0]), (*values[1:], *kwargs.values()))
         if name in _COMPARING_FILTERS and values:
-            if isinstance(values[0], Iterator):
+            if isinstance(values[0], str):
+                check_items(len(values[0]))
+            elif isinstance(values[0], Iterator):
                 values = (_list(values[0]), *values[1:])
                 args = (*args[:skip], *values)
             weight(list(values))

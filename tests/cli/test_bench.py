@@ -18,7 +18,7 @@ from stand_ins import small_models
 from stand_ins.command_line import ROOT, RUN_CLI, cli, environment, is_error
 
 from localllm.cli import bench_report, bench_runs
-from localllm.cli.bench_report import EngineFacts
+from localllm.cli.bench_report import EngineFacts, Machine
 from localllm.cli.bench_runs import Case, Result
 from localllm.store.work import Work
 
@@ -52,12 +52,12 @@ def test_table(model: str, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "980 to 1000" in lines[6] and "98.0 to 100" in lines[8]
     assert done.stdout.isascii()
-    assert done.stderr == "note: chosen \\x1b[31mby hand\n"
+    assert done.stderr.endswith("note: chosen \\x1b[31mby hand\n")
 
 
 def test_json(model: str, tmp_path: Path) -> None:
     done = bench(tmp_path, model, "--json", "--engine", "native", "--repetitions", "4")
-    assert done.returncode == 0 and done.stderr == ""
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert list(found) == ["model", "machine", "engines", "tests", "complete", "n_tests"]
     assert (found["complete"], found["n_tests"]) == (True, 4)
@@ -72,14 +72,19 @@ def test_json(model: str, tmp_path: Path) -> None:
     assert decode["ratios"] == {}
 
 
+def test_instruction_set_from_the_environment(model: str, tmp_path: Path) -> None:
+    found = json.loads(bench(tmp_path, model, "--json", LOCALLLM_ISA="scalar").stdout)
+    assert found["engines"][0]["isa"] == "scalar"
+
+
 def test_compare(model: str, tmp_path: Path) -> None:
     done = bench(tmp_path, model, "--compare")
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if " native " in line and "x (" in line]
     assert len(rows) == 4 and "2.00x (2.00 to 2.00)" in rows[0] and "1.25x" in rows[3]
     assert done.stdout.count("  llama.cpp  ") >= 4
-    found = json.loads(bench(tmp_path, model, "--compare", "--json").stdout)
-    assert found["tests"][0]["ratios"]["llama.cpp"]["median"] == pytest.approx(2.0)
+    found = figures(2)["tests"][0]
+    assert found["ratios"] == {"llama.cpp": {"median": 1.0, "min": 1.0, "max": 1.0, "runs": 3}}
 
 
 def test_compare_without_the_second_engine(model: str, tmp_path: Path) -> None:
@@ -168,6 +173,37 @@ def test_picture_without_matplotlib(model: str, tmp_path: Path) -> None:
     assert is_error(done.stderr, "matplotlib", hint="pip install 'localllm[bench]'")
 
 
+def test_busy_machine_is_said(model: str, tmp_path: Path) -> None:
+    for load, said in (("0.9", False), ("1.1", True)):  # of 4 CPUs
+        code = (
+            f"import psutil; psutil.getloadavg = lambda: ({load}, 0, 0);"
+            f"import runpy, sys; sys.argv[1:2] = [];"
+            f"runpy.run_path({str(RUN_CLI)!r}, run_name='__main__')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "-", "bench", model, "--engine", "native", "--json"],
+            env=environment(tmp_path, **FAKE),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert (f"busy here (load {load} on 4 CPUs)" in done.stderr) is said
+        assert json.loads(done.stdout)["machine"]["load"] == float(load)
+
+
+def test_the_higher_roof_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    import localllm.session
+    from localllm.cli.bench import _machine
+
+    for first, second in ((1.0, 2.0), (2.0, 1.0)):
+        roofs = SimpleNamespace(n_threads=2, read_gb_per_s=first, int8_gop_per_s=first)
+        monkeypatch.setattr(localllm.session, "machine_roofs", lambda roofs=roofs: roofs)
+        before = _machine(None)
+        roofs.read_gb_per_s = roofs.int8_gop_per_s = second
+        after = _machine(before)
+        assert (after.read_gb_per_s, after.int8_gop_per_s, after.load) == (2.0, 2.0, before.load)
+
+
 class Recorded:
     """An engine that writes down what it is asked for."""
 
@@ -234,10 +270,10 @@ def figures(n_engines: int = 1) -> dict[str, Any]:
     prefill = Result(Case("prefill", 128), {name: [1.28, 1.28, 1.28] for name in names})
     decode = Result(Case("decode", 0), {name: [32.0, 32.0, 64.0] for name in names})
     work = Work(layer_ops=1e9, head_ops=0.0, step_bytes=1e9)
-    roofs = SimpleNamespace(n_threads=2, read_gb_per_s=4.0, int8_gop_per_s=200.0)
+    machine = Machine(2, 4.0, 200.0, n_cpus=2, load=0.1)
     about = {"name": "\x1b[31mm", "architecture": "llama", "quantization": "Q4_0",
              "n_params": 1, "file_bytes": 1}  # fmt: skip
-    return bench_report.document(about, roofs, facts, [prefill, decode], work, complete=True)
+    return bench_report.document(about, machine, facts, [prefill, decode], work, complete=True)
 
 
 def test_share_of_the_roof() -> None:
@@ -251,9 +287,9 @@ def test_share_of_the_roof() -> None:
 def test_keys_and_values_count_at_depth() -> None:
     work = Work(0.0, 0.0, 1e9)
     facts = [EngineFacts("native", 0.1, "avx2", 2, 1000, 0, 10**9, 0)]
-    roofs = SimpleNamespace(n_threads=1, read_gb_per_s=2.0, int8_gop_per_s=1.0)
+    machine = Machine(1, 2.0, 1.0, n_cpus=1, load=0.0)
     result = Result(Case("decode", 936), {"native": [32.0, 32.0]})
-    (test,) = bench_report.document({}, roofs, facts, [result], work, complete=True)["tests"]
+    (test,) = bench_report.document({}, machine, facts, [result], work, complete=True)["tests"]
     # Half way through, 1000 tokens are kept: as much as the weights, so all of the roof.
     assert test["engines"]["native"]["share_of_roof"] == 1.0
 
@@ -262,6 +298,7 @@ def test_keys_and_values_count_at_depth() -> None:
 def test_table_is_inert_and_aligned(n_engines: int) -> None:
     text = bench_report.table(figures(n_engines))
     assert "\x1b" not in text and "\\x1b[31mm" in text
+    assert "##########\n" in text and text.isascii()  # stdout of a test is no screen
     assert ("RATIO" in text) == (n_engines == 2)
     rows = text[text.index("TEST") :].splitlines()
     assert len(rows) == 1 + 2 * n_engines

@@ -34,7 +34,8 @@ def test_pull_then_list_show_run_rm(made: MadeUp) -> None:
     assert "(licence: CC0)" in pulled.stderr
 
     listed = run(made, "list")
-    assert listed.stdout.splitlines()[1].split() == ["madeup:1k", str(size), "B", "F32", "ready"]
+    row = ["madeup:1k", str(size), "B", "F32", "llama", "native", "ready"]
+    assert listed.stdout.splitlines()[1].split() == row
 
     shown = json.loads(run(made, "show", "madeup", "--json").stdout)
     assert (shown["architecture"], shown["parameters"], shown["context"]) == ("llama", 64, 2048)
@@ -62,9 +63,7 @@ def test_base_model_continues_the_prompt(tmp_path: Path) -> None:
     assert run(made, "pull", "madeup").returncode == 0
     done = run(made, "run", "madeup", "Once upon")
     assert json.loads(done.stdout)["raw"] == "Once upon"
-    assert (
-        done.stderr == "note: madeup:1k is a base model: it continues the prompt (as with --raw)\n"
-    )
+    assert done.stderr == "note: madeup:1k is a base model: it continues the prompt (as --raw)\n"
     assert run(made, "run", "madeup", "--raw", "Once upon").stderr == ""
     done = run(made, "run", "madeup", "--system", "Be brief.", "Once upon")
     assert done.returncode == 2 and is_error(done.stderr, "--system", "base model")
@@ -75,7 +74,9 @@ def test_file_without_a_template_continues_the_prompt(made: MadeUp, tmp_path: Pa
     path.write_bytes(small_models.gguf(template=None))
     done = run(made, "run", str(path), "no template")
     assert json.loads(done.stdout)["raw"] == "no template"
-    assert done.stderr == "note: the file has no template\\x1b\n"
+    first, second = done.stderr.splitlines()
+    assert first == "note: the file has no template\\x1b"
+    assert second == f"note: {path} is a base model: it continues the prompt (as --raw)"
     done = run(made, "run", str(path), "--system", "x", "no template")
     assert done.returncode == 1 and is_error(done.stderr, "no template")
 

@@ -91,6 +91,19 @@ def test_set_and_show(model: str, tmp_path: Path) -> None:
         assert given(t.enter("x"))["messages"][0]["role"] == "user"  # type: ignore[index]
 
 
+def test_recommended_parameters(model: str, tmp_path: Path) -> None:
+    env = {"TEST_RECOMMENDED": '{"temperature": 0.6}'}
+    with Terminal(tmp_path, "run", "--seed=1", model, columns=120, **env) as t:
+        assert "temperature is 0.6  (recommended by the model's file)" in t.enter(
+            "/set temperature"
+        )
+        assert given(t.enter("x"))["params"] == {"temperature": 0.6, "seed": 1}
+        t.enter("/set temperature 0.8")  # the usual default, but asked for
+        assert given(t.enter("x"))["temperature"] == 0.8
+        t.enter("/set temperature default")
+        assert given(t.enter("x"))["temperature"] == 0.6
+
+
 def test_help_and_unknown_commands(model: str, tmp_path: Path) -> None:
     from localllm.cli.repl.commands import COMMANDS
 

@@ -36,6 +36,11 @@ def last_content(raw: str) -> str:
     return str(found["messages"][-1]["content"])
 
 
+def modes(t: Terminal) -> int:
+    """Whether the terminal gathers lines and shows what is typed."""
+    return int(termios.tcgetattr(t.child.child_fd)[3] & (termios.ICANON | termios.ECHO))
+
+
 def paste(text: str) -> str:
     return f"\x1b[200~{text}\x1b[201~"
 
@@ -242,17 +247,13 @@ def test_narrow_screen(model: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_restore_the_terminal(model: str, tmp_path: Path, number: signal.Signals) -> None:
     with Terminal(tmp_path, "run", model) as t:
-        before = termios.tcgetattr(t.child.child_fd)
+        usual = modes(t)
         t.until_prompt()
-        at_prompt = termios.tcgetattr(t.child.child_fd)
-        assert at_prompt[3] & termios.ICANON == 0
+        assert usual == termios.ICANON | termios.ECHO and modes(t) == 0
         os.kill(t.child.pid, number)
         while t.pump(0.05):
             pass
-        after = termios.tcgetattr(t.child.child_fd)
-        assert after[3] & (termios.ICANON | termios.ECHO) == before[3] & (
-            termios.ICANON | termios.ECHO
-        )
+        assert modes(t) == usual
         assert t.finish() == 128 + number
         assert "Traceback" not in t.raw
 
@@ -262,7 +263,11 @@ def test_sigterm_in_an_answer(model: str, tmp_path: Path) -> None:
         t.until_prompt()
         t.type("count 100000\r")
         t.until(" 5 6 ")
+        assert modes(t) == termios.ICANON  # what is typed is not mixed into the answer
         os.kill(t.child.pid, signal.SIGTERM)
+        while t.pump(0.05):
+            pass
+        assert modes(t) == termios.ICANON | termios.ECHO
         assert t.finish() == 143
         assert "Traceback" not in t.raw
 

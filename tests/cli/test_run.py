@@ -153,6 +153,13 @@ def test_every_parameter_reaches_the_session(model: str, tmp_path: Path) -> None
     assert len(given) == len(PARAMETERS)
 
 
+def test_recommended_parameters(model: str, tmp_path: Path) -> None:
+    """What the model's file recommends holds unless something else is asked for."""
+    env = {"TEST_RECOMMENDED": '{"temperature": 0.6, "top_k": 20}'}
+    done = cli("run", model, "--top-k=5", "--seed=1", "hi", home=tmp_path, env=env)
+    assert json.loads(done.stdout)["params"] == {"temperature": 0.6, "top_k": 5, "seed": 1}
+
+
 def test_options_that_repeat(model: str, tmp_path: Path) -> None:
     given = answered(
         model, tmp_path, "--stop", '"', "--stop=a,b", "--logit-bias=1:2,3:4",

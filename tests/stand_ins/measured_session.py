@@ -36,9 +36,9 @@ class Chunk:
 
 
 class Session:
-    def __init__(self, engine: str, n_ctx: int, given: dict[str, object]) -> None:
+    def __init__(self, engine: str, isa: str, n_ctx: int, given: dict[str, object]) -> None:
         self.info = SimpleNamespace(
-            engine=engine, architecture="llama", isa="avx2", n_threads=2, n_ctx=n_ctx,
+            engine=engine, architecture="llama", isa=isa, n_threads=2, n_ctx=n_ctx,
             n_params=64, weight_bytes=1000, kv_bytes=10 * n_ctx, description="Fake F32",
         )  # fmt: skip
         self.stats = SimpleNamespace(load_s=0.25)
@@ -53,6 +53,7 @@ class Session:
         *,
         engine: str = "auto",
         n_ctx: int = 0,
+        isa: str | None = None,
         progress: Callable[[float], None] | None = None,
         notice: Callable[[str], None] | None = None,
         **given: object,
@@ -66,7 +67,7 @@ class Session:
             progress(0.5)
         if notice is not None and engine == "auto":
             notice("chosen \x1b[31mby hand")
-        return cls(name, n_ctx or 2048, {**given, "path": path})
+        return cls(name, isa or "avx2", n_ctx or 2048, {**given, "path": path})
 
     def __enter__(self) -> Session:
         return self

@@ -255,6 +255,19 @@ def test_damaged_record(tmp_path: Path, name: str) -> None:
     assert records.find(answer.id) == answer
 
 
+@pytest.mark.parametrize("params", [{"sed": 1}, {"seed": -1}, {"top_p": 7}, {"stop": [1]}])
+def test_parameters_that_cannot_be(tmp_path: Path, params: dict[str, Any]) -> None:
+    """As of another version, whose record is whole and has its right id."""
+    answer = made()
+    answer = dataclasses.replace(
+        answer, fingerprint=dataclasses.replace(answer.fingerprint, params=params)
+    )
+    records = Answers(tmp_path)
+    records.save(answer)
+    with pytest.raises(FormatError, match="is damaged"):
+        records.find(answer.id)
+
+
 def test_record_beyond_all_bounds_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

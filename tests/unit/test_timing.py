@@ -66,7 +66,7 @@ def test_prefill_starts_from_nothing() -> None:
     for _ in range(3):  # the same prompt is kept from the run before
         engine.log.clear()
         assert timing.time_prefill(engine, 50, 64) >= 0.01
-        assert engine.log == [("prefill", 64, 0)]
+        assert engine.log == [("prefill", 64, 0)] and len(engine.kept) == 64
 
 
 def test_no_memory_is_given_back_between_runs() -> None:

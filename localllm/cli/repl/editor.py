@@ -22,6 +22,8 @@ _USUAL = ("nano", "vi", "notepad")
 
 def edit(repl: Repl, argument: str) -> None:
     """Opens the editor on a text, or on one that could not be sent, and sends what comes back."""
+    if not repl.reader.interactive:
+        raise ArgumentError("/edit needs a terminal")
     text = written(argument or repl.unsent)
     if not text.strip():
         output.say(output.dim("The text is empty: nothing was sent."))

@@ -53,21 +53,23 @@ class Repl:
     def run(self) -> int:
         """Reads and answers until the user leaves; returns the exit code."""
         while not self.leaving:
-            default, self.kept = self.kept, ""
             try:
-                text = self.reader.read(default)
-            except EOFError:
-                if self.reader.interactive:
-                    output.say("")
-                break
+                self._turn()
             except KeyboardInterrupt:
                 self._interrupted()
-                continue
-            except LocalLLMError as e:  # no text: stray bytes, too long
+            except output.OutputError:
+                raise
+            except LocalLLMError as e:
                 self._failed(e)
-                continue
-            self._n_interrupts = 0
-            self._handle(text)
+            except Exception as e:
+                if os.environ.get("LOCALLLM_DEBUG"):
+                    raise
+                self._failed(
+                    LocalLLMError(
+                        f"internal error: {type(e).__name__}: {e}",
+                        "This is a fault in localllm. The conversation goes on; /save keeps it.",
+                    )
+                )
         return 1 if self._n_failed and not self.reader.interactive else 0
 
     def ask(self, text: str) -> None:
@@ -84,29 +86,22 @@ class Repl:
         if self.chat.send(message):
             self.kept = self.unsent = ""
 
-    def _handle(self, text: str) -> None:
+    def _turn(self) -> None:
+        default, self.kept = self.kept, ""
         try:
-            if quoted := unquoted(text):
-                self.ask(quoted)
-            elif command := commands.parse(text):
-                commands.run(self, *command)
-            elif text.strip():
-                self.ask(text.strip("\n"))
-        except KeyboardInterrupt:
-            output.say("")
-        except output.OutputError:
-            raise
-        except LocalLLMError as e:
-            self._failed(e)
-        except Exception as e:
-            if os.environ.get("LOCALLLM_DEBUG"):
-                raise
-            self._failed(
-                LocalLLMError(
-                    f"internal error: {type(e).__name__}: {e}",
-                    "This is a fault in localllm. The conversation goes on; /save keeps it.",
-                )
-            )
+            text = self.reader.read(default)
+        except EOFError:
+            self.leaving = True
+            if self.reader.interactive:
+                output.say("")
+            return
+        self._n_interrupts = 0
+        if quoted := unquoted(text):
+            self.ask(quoted)
+        elif command := commands.parse(text):
+            commands.run(self, *command)
+        elif text.strip():
+            self.ask(text.strip("\n"))
 
     def _failed(self, error: LocalLLMError) -> None:
         self._n_failed += 1
