@@ -177,8 +177,9 @@ def test_ctrl_c_stops_only_the_answer(model: str, tmp_path: Path) -> None:
         t.enter("\x15")
         # In one long native call, which ends by itself.
         t.type("block 2\r")
-        time.sleep(0.5)
-        t.type("\x03")
+        for _ in range(3):
+            time.sleep(0.3)
+            t.type("\x03")
         t.until_prompt(6)
         assert t.child.isalive()
 
