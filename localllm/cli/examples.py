@@ -24,8 +24,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "What comes on stdin is added to the prompt.",
         ),
         Example(
-            "localllm run smollm2:135m 'Tell a story.' --seed 7 --max-tokens 64",
-            "The same seed gives the same story again.",
+            "localllm run smollm2:135m",
+            "A conversation. /help lists its commands, Ctrl-D leaves.",
         ),
         Example(
             "localllm run ./model.gguf --raw 'Once upon a time'",

@@ -45,13 +45,15 @@ def test_a_conversation(model: str, tmp_path: Path) -> None:
         assert "16.0 tok/s" not in t.text  # one token has no speed
         assert re.search(r"10 prompt tokens|of \d+ prompt.*, 10 tok/s", t.enter("count 21"))
         t.enter("/clear")
-        assert given(t.enter("new"))["messages"] == [{"role": "user", "content": "new"}]
-        assert "3 prompt tokens, first" in t.text  # nothing from cache: that was forgotten too
+        # Nothing from cache: that was forgotten too.
+        assert "\x1b[2m6 prompt tokens, first token" in t.enter("say hi")
+        assert len(given(t.enter("new"))["messages"]) == 3  # type: ignore[arg-type]
+        assert "\x1b[6n" not in t.raw  # a terminal that does not answer makes no one wait
         t.until_prompt()
         t.type("/bye\r")
         assert t.finish() == 0
     records = list((tmp_path / "answers").iterdir())
-    assert len(records) == 4
+    assert len(records) == 5
 
 
 def test_set_and_show(model: str, tmp_path: Path) -> None:
