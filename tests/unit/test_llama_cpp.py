@@ -157,6 +157,8 @@ def test_files_that_are_broken_never_reach_llama_cpp(
         ("llama.attention.layer_norm_rms_epsilon", struct.pack("<f", float("nan"))),
         ("llama.attention.head_count", struct.pack("<I", 0)),
         ("llama.context_length", struct.pack("<I", 0)),
+        ("llama.context_length", struct.pack("<I", 2**31)),
+        ("llama.context_length", struct.pack("<I", 2**32 - 1)),
     ],
 )
 def test_what_ends_llama_cpp_ends_not_us(
@@ -164,7 +166,8 @@ def test_what_ends_llama_cpp_ends_not_us(
 ) -> None:
     path = patched(tiny("llama", "Q8_0"), key, value, tmp_path / "odd.gguf")
     try:
-        with second(path) as session:  # the context: none is a trained length
+        with second(path) as session:  # of the context: none is a trained length
+            assert session.info.n_ctx == llama_open.MIN_CONTEXT
             text(session)
     except LocalLLMError as e:
         assert str(e).isprintable() and len(str(e)) < 600
