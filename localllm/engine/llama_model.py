@@ -13,7 +13,7 @@ from localllm.errors import CancelledError, FileError, UnsupportedError
 from localllm.native import path_bytes
 
 MAX_BATCH_TOKENS = 256
-MAX_CONTEXT = 1 << 28
+MAX_CONTEXT = 1 << 27  # as the native engine
 
 _PART = re.compile(r"-\d{5}-of-(\d{5}\.gguf)$")
 _ISAS = (("AVX512 = 1", "avx512"), ("AVX2 = 1", "avx2"), ("NEON = 1", "neon"))
