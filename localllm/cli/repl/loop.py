@@ -75,7 +75,7 @@ class Repl:
     def ask(self, text: str) -> None:
         """Sends a text that is no command. Whatever keeps it from being answered, it is kept."""
         self.kept = self.unsent = text
-        attached = attach(text, engine=self.chat.session.info.engine)
+        attached = attach(text)
         content = self.reader.expand(attached.text)
         prompt_text.require_text("the text", content)
         for line in attached.told:
