@@ -135,10 +135,13 @@ class Session:
 
         think: True, False or an effort such as "low", for models that can; None is their default.
         """
+        from localllm.engine.pictures import take_pictures, with_pictures
+
         self._end_answer()  # one that its caller has not read to the end
         template = self._parts.chat_template
         options, self.notes = self._thinking(think)
-        prompt = template.prompt(messages, **options)
+        marked, pictures = take_pictures(messages, self._engine)
+        prompt = with_pictures(template.prompt(marked, **options), pictures)
         self.notes += prompt.repairs
         yield from self._answer(
             Question(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localllm.cli import output, report
+from localllm.cli.word_wrap import WordWrap
 
 if TYPE_CHECKING:
     from localllm.session import Chunk, Session, TokenLogprobs
@@ -50,6 +51,7 @@ class AnswerView:
         self._session, self._thinking = session, HIDE if quiet else thinking
         self._quiet, self._fold_hint = quiet, fold_hint
         self._line = output.ProgressLine()
+        self._wrap = WordWrap(output.columns) if output.wraps_words() else None
         self._pieces: list[str] = []
         self._thoughts: list[str] = []
         self._tail = ""
@@ -89,7 +91,8 @@ class AnswerView:
             self._end_reasoning()
             self._pieces.append(chunk.text)
             if not self._quiet:
-                output.emit(output.escape(chunk.text))
+                text = output.escape(chunk.text)
+                output.emit(self._wrap.feed(text) if self._wrap else text)
 
     def _reason(self, text: str) -> None:
         if self._began is None:

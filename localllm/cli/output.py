@@ -31,6 +31,7 @@ _REDRAW_S = 0.1
 
 
 _asked_plain = False
+_wraps_words = True
 
 
 class OutputError(FileError):
@@ -103,6 +104,17 @@ def write_plainly(asked: bool) -> None:
     """Whether the user asked for no control sequences and no lines that are drawn twice."""
     global _asked_plain
     _asked_plain = asked
+
+
+def wrap_words(asked: bool) -> None:
+    """Whether answers on a terminal are broken between words; else the terminal breaks lines."""
+    global _wraps_words
+    _wraps_words = asked
+
+
+def wraps_words() -> bool:
+    """Whether stdout is a terminal on which words are to stay whole."""
+    return _wraps_words and _is_terminal(sys.stdout) and not is_plain()
 
 
 def is_plain() -> bool:
@@ -226,8 +238,11 @@ def columns() -> int:
 
 def is_screen() -> bool:
     """Whether stderr is a terminal that understands control sequences."""
+    return _is_terminal(sys.stderr) and not is_plain()
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
     try:
-        tty = sys.stderr is not None and sys.stderr.isatty()
+        return stream is not None and stream.isatty()
     except ValueError:
         return False
-    return tty and not is_plain()

@@ -96,6 +96,7 @@ class Wishes:
     help="Force an instruction set. [default: the best one]",
 )
 @click.option("--plain", is_flag=True, help="No control sequences: for screen readers and pipes.")
+@click.option("--no-wrap", is_flag=True, help="Let the terminal break lines, also inside words.")
 @click.option("--no-record", is_flag=True, help="Keep no record of the answers for replay.")
 @click.option("--verbose", "-v", is_flag=True, help="Counts and timings on stderr at the end.")
 @click.option(
@@ -116,6 +117,7 @@ def command(model: str, prompt: tuple[str, ...], as_json: bool, **options: Any) 
     """
     plain = options.pop("plain")
     output.write_plainly(plain)
+    output.wrap_words(not options.pop("no_wrap"))
     wishes = _wishes(options)
     talks = plain or (sys.stdin is not None and sys.stdin.isatty())
     if not prompt and talks and not as_json:

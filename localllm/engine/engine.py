@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from localllm.engine.sampling import Sampled, Sampler
@@ -22,6 +23,10 @@ class Engine(Protocol):
     @property
     def n_kept(self) -> int:
         """Tokens that are computed and kept."""
+
+    def picture_ids(self, path: Path) -> list[int]:
+        """The ids by which a picture file stands in a prompt; those below 0 are its own. Raises
+        `UnsupportedError` where pictures cannot be looked at, `FileError`, `ArgumentError`."""
 
     def begin(self, prompt: Sequence[int]) -> int:
         """Keeps the longest usable beginning of `prompt` that is already computed, at most all but

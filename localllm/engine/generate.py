@@ -47,7 +47,7 @@ class Generation:
         def progress(n_done: int) -> None:
             stats.computed_tokens = n_done
 
-        sampler.accept(prompt)
+        sampler.accept([token for token in prompt if token >= 0])  # a picture's ids are below
         sampled = [self._engine.prefill(new, sampler, params.logprobs, progress)]
         stats.prompt_s = stats.first_token_s = time.perf_counter() - started
         room = self._engine.n_ctx - len(prompt)

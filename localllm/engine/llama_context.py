@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from localllm.engine.llama_model import LlamaModel
+from localllm.engine.llama_model import MAX_BATCH_TOKENS, LlamaModel
+from localllm.engine.llama_vision import Projector
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError, UnsupportedError
 
-MAX_BATCH_TOKENS = 256
 #: Batches that begin at a multiple of this many tokens, and hold no fewer, give the same results
 #: however a prompt is cut into them; a single token's differ a little. (With flash attention they
 #: depend on the cut.)
@@ -165,6 +165,19 @@ class LlamaContext:
             return None
         logits = self._api.llama_get_logits_ith(self._handle, n - 1)
         return np.ctypeslib.as_array(logits, (self.model.n_vocab,))
+
+    def look(self, projector: Projector, token: int, position: int) -> int:
+        """Computes the piece of a picture with this id; returns the position after it. Raises
+        CancelledError only before it: a picture is computed whole."""
+        if self._cancel.is_raised:
+            raise CancelledError("the step was cancelled")
+        after = position + projector.n_positions(token)
+        try:
+            projector.compute(self._handle, token, position)
+        except LocalLLMError:
+            self.clear()
+            raise
+        return after
 
     def state_bytes(self, window_only: bool) -> int:
         """Bytes of what the cache now holds."""

@@ -7,16 +7,19 @@ on both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from localllm.engine.llama_context import (
     BATCH_STEP,
-    MAX_BATCH_TOKENS,
     CacheCost,
     CancelFlag,
     LlamaContext,
 )
-from localllm.engine.llama_model import LlamaModel
+from localllm.engine.llama_model import MAX_BATCH_TOKENS, LlamaModel
+from localllm.engine.llama_trial import tried, verdicts
+from localllm.engine.llama_vision import Projector, find_projector
 from localllm.engine.sampling import Sampled, Sampler
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
 
@@ -26,16 +29,19 @@ Logits = Any  # float32 [n_vocab], or None where none were wanted
 
 
 class LlamaCppEngine:
-    """See `Engine`. n_sampled: only token ids below it are sampled, the tokenizer's size."""
+    """See `Engine`. path: the model's file. n_sampled: only token ids below it are sampled, the
+    tokenizer's size."""
 
     name = NAME
 
     def __init__(
-        self, model: LlamaModel, *, n_ctx: int, kv_type: str, n_threads: int, n_sampled: int,
-        cost: CacheCost,
+        self, model: LlamaModel, *, path: Path, n_ctx: int, kv_type: str, n_threads: int,
+        n_sampled: int, cost: CacheCost,
     ) -> None:  # fmt: skip
         self.model, self.n_ctx, self.kv_bytes = model, n_ctx, cost.of(n_ctx)
         self._kv_type, self._n_threads, self._n_sampled = kv_type, n_threads, n_sampled
+        self._path = path
+        self._projector: Projector | None = None  # made when a picture comes
         self._cancel = CancelFlag()
         self._kept: list[int] = []
         self._batched = (0, 0)  # first and last position of what was last computed in batches
@@ -45,6 +51,17 @@ class LlamaCppEngine:
     def n_kept(self) -> int:
         """Tokens that are computed and kept."""
         return len(self._kept)
+
+    def picture_ids(self, path: Path) -> list[int]:
+        if self._projector is None:
+            file = find_projector(self._path)
+            tried(
+                self.model.library, self._path, kv_type=self._kv_type, n_threads=self._n_threads,
+                may_copy=False, cache_folder=verdicts(), progress=lambda share: None,
+                projector=file,
+            )  # fmt: skip
+            self._projector = Projector(self.model, file, self._n_threads)
+        return self._projector.ids_of(path)
 
     def begin(self, prompt: Sequence[int]) -> int:
         if self._context is None:
@@ -60,6 +77,7 @@ class LlamaCppEngine:
             # the same seed gives the same text.
             n = first + max(0, min(n, len(prompt) - 1 - BATCH_STEP) - first)
             n -= (n - first) % BATCH_STEP
+        n = self._before_picture(n)
         if not self._context.roll_back(n):
             n = 0
         del self._kept[n:]
@@ -78,11 +96,25 @@ class LlamaCppEngine:
                 f"{len(tokens)} tokens after {len(self._kept)}: at least one is needed, and the "
                 f"context holds {self.n_ctx}"
             )
-        at = 0
-        for n in batches(len(tokens)):
-            progress(at)
-            at += n
-            logits = self._step(tokens[at - n : at], want_logits=at == len(tokens))
+        if tokens[-1] < 0:
+            raise ArgumentError("the prompt ends with a picture, and a text must follow")
+        at, logits = 0, None
+        for picture, run in groupby(tokens, key=lambda token: min(token, 0)):
+            rest = len(list(run))
+            if picture:
+                step = self._projector_for(picture).n_positions(picture)
+                if rest % step:
+                    raise ArgumentError(f"the prompt holds {rest} of a picture's {step} positions")
+                sizes = [step] * (rest // step)
+            else:
+                sizes = batches(rest) if at + rest == len(tokens) else batches(rest + 1)[:-1]
+            for n in sizes:
+                progress(at)
+                at += n
+                if picture:
+                    self._look(picture)
+                else:
+                    logits = self._step(tokens[at - n : at], want_logits=at == len(tokens))
         progress(at)
         return self._sample(logits, sampler, n_logprobs)
 
@@ -120,6 +152,9 @@ class LlamaCppEngine:
 
     def close(self) -> None:
         self.forget()
+        if self._projector is not None:
+            self._projector.close()
+            self._projector = None
         self.model.close()
 
     def _new_context(self) -> LlamaContext:
@@ -136,6 +171,34 @@ class LlamaCppEngine:
             raise
         self._kept += tokens
         return logits
+
+    def _look(self, picture: int) -> None:
+        """Computes the piece of a picture after the kept tokens."""
+        if self._context is None:
+            raise ArgumentError("prefill and decode need a `begin` before")
+        try:
+            after = self._context.look(self._projector_for(picture), picture, len(self._kept))
+        except LocalLLMError:
+            del self._kept[self._context.n_computed :]
+            raise
+        self._kept += [picture] * (after - len(self._kept))
+
+    def _projector_for(self, picture: int) -> Projector:
+        if self._projector is None:
+            raise ArgumentError(
+                "the prompt holds a picture that this session has not seen",
+                "An answer about a picture can be given again only by asking again.",
+            )
+        return self._projector
+
+    def _before_picture(self, n: int) -> int:
+        """n, or the beginning of the piece of a picture in whose middle it lies."""
+        first, picture = n, self._kept[n - 1] if n else 0
+        if picture >= 0:
+            return n
+        while first and self._kept[first - 1] == picture:
+            first -= 1
+        return n - (n - first) % self._projector_for(picture).n_positions(picture)
 
     def _sample(self, logits: Logits, sampler: Sampler, n_logprobs: int | None) -> Sampled:
         """The token after the kept ones; noise is keyed by its position, as it is natively."""

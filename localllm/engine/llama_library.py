@@ -35,8 +35,8 @@ class Library:
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._keeps_line = False
         # llama.cpp holds this pointer as long as the process lives, and so does the cached Library.
-        self._log = api.llama_log_callback(self._take_note)
-        api.llama_log_set(self._log, None)
+        self.log = api.llama_log_callback(self._take_note)
+        api.llama_log_set(self.log, None)
         api.llama_backend_init()
         self.flag_is_raised = _flag_reader(api)
 

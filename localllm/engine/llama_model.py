@@ -12,6 +12,8 @@ from localllm.engine.llama_library import Library
 from localllm.errors import CancelledError, FileError, UnsupportedError
 from localllm.native import path_bytes
 
+MAX_BATCH_TOKENS = 256
+
 _PART = re.compile(r"-\d{5}-of-(\d{5}\.gguf)$")
 _ISAS = (("AVX512 = 1", "avx512"), ("AVX2 = 1", "avx2"), ("NEON = 1", "neon"))
 

@@ -11,7 +11,7 @@ from localllm.engine import llama_library, machine
 from localllm.engine.llama_context import CacheCost, check_kv_type
 from localllm.engine.llama_cpp import NAME, LlamaCppEngine
 from localllm.engine.llama_model import LlamaModel, first_part
-from localllm.engine.llama_trial import tried
+from localllm.engine.llama_trial import tried, verdicts
 from localllm.engine.llama_vocabulary import tokenizer_of
 from localllm.engine.open import KV_SHARE_OF_FREE_MEMORY, MIN_CONTEXT, OpenOptions, Parts, TextSide
 from localllm.errors import ArgumentError, FormatError, OutOfMemoryError, UnsupportedError
@@ -46,8 +46,8 @@ def open_llama_cpp(
             first,
             kv_type=options.kv_type,
             n_threads=n_threads,
-            weight_bytes=file.weight_bytes,
-            cache_folder=paths.current().cache / "llama.cpp",
+            may_copy=_fits_twice(file.weight_bytes),
+            cache_folder=verdicts(),
             progress=lambda share: report(share / 2),
         )
         model = LlamaModel.load(
@@ -61,6 +61,7 @@ def open_llama_cpp(
             n_ctx = context_that_fits(verdict.cost, model.n_ctx_train, options.n_ctx, say)
             engine = LlamaCppEngine(
                 model,
+                path=first,
                 n_ctx=n_ctx,
                 kv_type=options.kv_type,
                 n_threads=n_threads,
@@ -120,6 +121,11 @@ def context_that_fits(cost: CacheCost, trained: int, asked: int, say: Callable[[
         f"once, {cost.of(low) >> 20} MiB"
     )
     return low
+
+
+def _fits_twice(weight_bytes: int) -> bool:
+    free = machine.facts().free_bytes
+    return not free or weight_bytes < free // 2
 
 
 def _scalars(file: GgufFile) -> dict[str, Any]:

@@ -19,11 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from localllm import errors
+from localllm import errors, paths
 from localllm.engine import llama_library, machine
-from localllm.engine.llama_context import CacheCost, measure_cost
+from localllm.engine.llama_context import CacheCost, CancelFlag, LlamaContext, measure_cost
 from localllm.engine.llama_library import Library
 from localllm.engine.llama_model import LlamaModel
+from localllm.engine.llama_vision import Projector
 from localllm.errors import LocalLLMError, UnsupportedError
 from localllm.store.durable import replacing
 
@@ -32,6 +33,11 @@ _CHILD = (
     "import sys; sys.path[:] = sys.argv[1].split({separator!r}); "
     "from localllm.engine.llama_trial import run_trial; run_trial(*sys.argv[2:])"
 )
+
+
+def verdicts() -> Path:
+    """The folder of verdicts."""
+    return paths.current().cache / "llama.cpp"
 
 
 @dataclass(frozen=True)
@@ -49,20 +55,21 @@ def tried(
     *,
     kv_type: str,
     n_threads: int,
-    weight_bytes: int,
+    may_copy: bool,
     cache_folder: Path,
     progress: Callable[[float], None],
+    projector: Path | None = None,
 ) -> Verdict:
-    """The verdict on a file, from `cache_folder` or from a trial. Raises what the trial raised, and
+    """The verdict on a file, and a projector for it, from `cache_folder` or from a trial. may_copy:
+    there is memory for a copy of the weights in faster layouts. Raises what the trial raised, and
     UnsupportedError if llama.cpp died of the file."""
-    free = machine.facts().free_bytes
-    faster = not free or weight_bytes < free // 2  # the copy must fit beside the rest
-    kept = cache_folder / f"{_key(library, path, kv_type, faster)}.json"
+    files = [path] if projector is None else [path, projector]
+    kept = cache_folder / f"{_key(library, files, kv_type, may_copy)}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         value = json.loads(kept.read_text("utf-8"))
         return Verdict(bool(value["extra_buffers"]), CacheCost(**value["cost"]))
-    for extra_buffers in (True, False) if faster else (False,):
-        died, cost = _run(path, kv_type, n_threads, extra_buffers, progress)
+    for extra_buffers in (True, False) if may_copy else (False,):
+        died, cost = _run(files, kv_type, n_threads, extra_buffers, progress)
         if cost is not None:
             verdict = Verdict(extra_buffers, cost)
             with contextlib.suppress(OSError):
@@ -70,22 +77,22 @@ def tried(
                 with replacing(kept) as file:
                     file.write(json.dumps(asdict(verdict)).encode())
             return verdict
-    raise UnsupportedError(f"llama.cpp {library.version} breaks down on {path}: {died}")
+    raise UnsupportedError(f"llama.cpp {library.version} breaks down on {files[-1]}: {died}")
 
 
 def _run(
-    path: Path,
+    files: list[Path],
     kv_type: str,
     n_threads: int,
     extra_buffers: bool,
     progress: Callable[[float], None],
 ) -> tuple[str, CacheCost | None]:
     """(how the child died, None), or ("", the cost)."""
-    arguments = [os.pathsep.join(sys.path), str(path), kv_type, str(n_threads)]
+    arguments = [os.pathsep.join(sys.path), kv_type, str(n_threads), str(int(extra_buffers))]
     code = _CHILD.format(separator=os.pathsep)
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments, str(int(extra_buffers))],
+            [sys.executable, "-c", code, *arguments, *map(str, files)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -119,7 +126,9 @@ def _last_words(said: IO[bytes], status: int) -> str:
     return f"signal {-status} {reason}".strip() if status < 0 else f"status {status} {reason}"
 
 
-def run_trial(path: str, kv_type: str, n_threads: str, extra_buffers: str) -> None:
+def run_trial(
+    kv_type: str, n_threads: str, extra_buffers: str, path: str, projector: str = ""
+) -> None:
     """What the child does: writes shares of the load, then one line of JSON."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
@@ -134,6 +143,8 @@ def run_trial(path: str, kv_type: str, n_threads: str, extra_buffers: str) -> No
             progress=lambda share: print(f"{share:.3f}", flush=True),
         )
         answer: dict[str, object] = {"cost": asdict(measure_cost(model, kv_type, int(n_threads)))}
+        if projector:
+            _look_at_something(model, Path(projector), kv_type, int(n_threads))
     except LocalLLMError as e:
         answer = {"error": [type(e).__name__, e.message, e.hint]}
     print(json.dumps(answer), flush=True)
@@ -141,10 +152,24 @@ def run_trial(path: str, kv_type: str, n_threads: str, extra_buffers: str) -> No
     os._exit(0)
 
 
-def _key(library: Library, path: Path, kv_type: str, faster: bool) -> str:
+def _look_at_something(model: LlamaModel, path: Path, kv_type: str, n_threads: int) -> None:
+    """A grey picture, wider than high."""
+    projector = Projector(model, path, n_threads)
+    ids = projector.ids_of_pixels(bytes([128]) * (3 * 640 * 480), 640, 480)
+    context = LlamaContext(model, len(ids) + 1, kv_type, n_threads, CancelFlag())
+    position = 0
+    while position < len(ids):
+        if ids[position] < 0:
+            position = context.look(projector, ids[position], position)
+        else:
+            context.step(ids[position : position + 1], position, want_logits=False)
+            position += 1
+
+
+def _key(library: Library, files: list[Path], kv_type: str, may_copy: bool) -> str:
     """Everything that the verdict hangs on."""
-    marks: list[object] = [library.version, kv_type, faster, machine.facts().features]
-    for file in (path, Path(library.api._lib._name)):
+    marks: list[object] = [library.version, kv_type, may_copy, machine.facts().features]
+    for file in (*files, Path(library.api._lib._name)):
         facts = file.stat()
         marks += [str(file.absolute()), facts.st_size, facts.st_mtime_ns]
     return hashlib.sha256(json.dumps(marks).encode()).hexdigest()[:16]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from localllm.engine.runner import Feed, Model, Runner, SequenceState
 from localllm.engine.sampling import Sampled, Sampler
+from localllm.errors import UnsupportedError
 
 
 @dataclass
@@ -46,6 +48,12 @@ class PagedEngine:
     @property
     def n_kept(self) -> int:
         return len(self._live.tokens)
+
+    def picture_ids(self, path: Path) -> list[int]:
+        raise UnsupportedError(
+            f"{path.name} is a picture, which the native engine cannot look at",
+            "A model with vision runs on: localllm run NAME --engine llama.cpp",
+        )
 
     def begin(self, prompt: Sequence[int]) -> int:
         n = self._live.rolls_back_to(prompt)

@@ -50,15 +50,15 @@ class Prompt:
         """The prompt as the template wrote it."""
         return self.source.text
 
-    def ids(self, start: int = 0) -> list[int]:
-        """The token ids of text[start:]. Control tokens come only from the template's own text.
+    def ids(self, start: int = 0, end: int | None = None) -> list[int]:
+        """The token ids of text[start:end]. Control tokens come only from the template's own text.
 
         From 0 they begin with the beginning-of-sequence token, if the model asks for one and the
         template did not write it. Where `special_at(start)` holds they end `ids()`.
         """
-        if start == 0:
+        if start == 0 and end is None:
             return list(self._all_ids)
-        return self._encoded(start)
+        return self._encoded(start, end)
 
     def special_at(self, i: int) -> bool:
         """Whether a token that only the template may make begins at character i: text before and
@@ -67,20 +67,20 @@ class Prompt:
 
     @functools.cached_property
     def _all_ids(self) -> tuple[int, ...]:
-        ids = self._encoded(0)
-        bos = self.tokenizer.bos_id
-        if self.tokenizer.add_bos and bos is not None and ids[:1] != [bos]:
-            ids.insert(0, bos)
-        return tuple(ids)
+        return tuple(self._encoded(0, None))
 
     @functools.cached_property
     def _special_starts(self) -> frozenset[int]:
         found = self.tokenizer.special_starts(self.text, self.source.allows)
         return frozenset(i for i, token in found.items() if token in self.source.template_only)
 
-    def _encoded(self, start: int) -> list[int]:
+    def _encoded(self, start: int, end: int | None) -> list[int]:
         def allow(token_id: int, begin: int, end: int) -> bool:
             return self.source.allows(token_id, start + begin, start + end)
 
-        text = self.text[start:]
-        return self.tokenizer.encode(text, add_special=False, parse_special=True, allow=allow)
+        text = self.text[start:end]
+        ids = self.tokenizer.encode(text, add_special=False, parse_special=True, allow=allow)
+        bos = self.tokenizer.bos_id
+        if start == 0 and self.tokenizer.add_bos and bos is not None and ids[:1] != [bos]:
+            ids.insert(0, bos)
+        return ids

@@ -317,3 +317,11 @@ def test_history_that_cannot_be_kept(model: str, tmp_path: Path) -> None:
         assert raw.count("note: the answers have no records for replay") == 1
         assert " cannot write " in t.enter("/save talk")
         assert "x\r\n" in t.enter("say x")
+
+
+def test_words_stay_whole(model: str, tmp_path: Path) -> None:
+    words = ["seven"] * 40
+    with Terminal(tmp_path, "run", model, columns=23, wraps=True) as t:
+        t.enter("say " + " ".join(words))
+        answer = [line for line in t.lines if line.startswith("seven")][-14:]
+        assert answer == ["seven seven seven"] * 13 + ["seven"]

@@ -23,9 +23,12 @@ class Terminal:
 
     def __init__(
         self, home: Path, *args: str, columns: int = 80, lines: int = 24, cwd: Path | None = None,
-        draws: bool = True, **more: str,
+        draws: bool = True, wraps: bool = False, **more: str,
     ) -> None:  # fmt: skip
+        """wraps: words stay whole; else `raw` has the text of answers as it is."""
         self.raw = ""
+        if args[0] == "run" and not wraps:
+            args = ("run", "--no-wrap", *args[1:])
         self.screen = pyte.HistoryScreen(columns, lines, history=5000, ratio=0.5)
         self._stream = pyte.Stream(self.screen) if draws else None
         self.child = pexpect.spawn(

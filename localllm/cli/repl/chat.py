@@ -163,8 +163,8 @@ class Chat:
             output.note(f"stopped, {kept}")
         elif shown.finish_reason == "length" and params.max_tokens is None:
             output.note(
-                f"the context of {info.n_ctx:,} tokens is full: /clear begins anew, and "
-                f"localllm run --ctx {2 * info.n_ctx} has more room"
+                f"the context of {info.n_ctx:,} tokens is full: /clear begins anew; "
+                "localllm run --ctx N has more room, if the model was trained for it"
             )
         for note in self.session.notes:
             if note not in self._told:
