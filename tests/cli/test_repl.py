@@ -193,6 +193,19 @@ def test_failures_keep_the_text(model: str, tmp_path: Path) -> None:
         assert "stays as it is" in t.enter("\x1b[A\x1b[A stays as it is") or "hi" in t.text
 
 
+def test_pictures(model: str, tmp_path: Path) -> None:
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\0")
+    with Terminal(tmp_path, "run", model, cwd=tmp_path) as t:
+        assert "the native engine cannot look at" in t.enter("what is @cat.png")
+        assert t.screen.display[t.screen.cursor.y].rstrip() == ">>> what is @cat.png"
+    with Terminal(tmp_path, "run", "--engine=llama.cpp", model, cwd=tmp_path) as t:
+        assert given(t.enter("what is @cat.png?"))["messages"] == [
+            {"role": "user", "content": "what is cat.png?", "images": [str(tmp_path / "cat.png")]}
+        ]
+        assert "attached cat.png (5 B)" in t.text
+        assert "images" in given(t.enter("and why?"))["messages"][0]  # type: ignore[index]
+
+
 def test_full_context_and_notes(model: str, tmp_path: Path) -> None:
     with Terminal(tmp_path, "run", model, TEST_NOTICE="running it with llama.cpp") as t:
         t.until("note: running it with llama.cpp")

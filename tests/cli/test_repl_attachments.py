@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localllm.cli.repl.attachments import MAX_BYTES, attach
-from localllm.errors import ArgumentError, FileError, LocalLLMError, UnsupportedError
+from localllm.errors import ArgumentError, FileError, LocalLLMError
 
 
 @pytest.fixture
@@ -20,15 +20,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def text_of(message: str) -> str:
-    return attach(message, engine="native").text
+    return attach(message).text
 
 
 def test_a_file_is_fenced_under_its_name(here: Path) -> None:
-    attached = attach("Sum up @notes.txt, please", engine="native")
+    attached = attach("Sum up @notes.txt, please")
     assert attached.text == "Sum up notes.txt, please\n\nnotes.txt:\n```\nfirst\nsecond\n```"
     assert attached.told == ["attached notes.txt (13 B)"]
     (here / "big.txt").write_text("a" * 1234)
-    assert attach("@big.txt", engine="native").told == ["attached big.txt (1.2 kB)"]
+    assert attach("@big.txt").told == ["attached big.txt (1.2 kB)"]
 
 
 @pytest.mark.parametrize(
@@ -126,20 +126,17 @@ def test_names_are_shown_escaped(here: Path) -> None:
         pytest.skip("this file system refuses the name")
     quoted = name.replace("\n", "")
     with pytest.raises(LocalLLMError) as caught:
-        attach(f'@"{quoted}"', engine="native")
+        attach(f'@"{quoted}"')
     assert "\x1b" not in caught.value.message and "\u202e" not in caught.value.message
     (here / quoted).write_text("x")
-    attached = attach(f'@"{quoted}"', engine="native")
+    attached = attach(f'@"{quoted}"')
     assert attached.told == ["attached evil\\x1b[2J\\u202e.txt (1 B)"]
     assert "\nevil\\x1b[2J\\u202e.txt:\n" in attached.text
 
 
 def test_pictures(here: Path) -> None:
     (here / "cat.png").write_bytes(b"\x89PNG\0")
-    with pytest.raises(UnsupportedError, match="native engine cannot") as caught:
-        attach("what is @cat.png", engine="native")
-    assert caught.value.hint is not None and "llama.cpp" in caught.value.hint
-    attached = attach("what is on @cat.png?", engine="llama.cpp")
+    attached = attach("what is on @cat.png?")
     assert attached.text == "what is on cat.png?"
     assert attached.pictures == [str(here / "cat.png")]
     assert attached.told == ["attached cat.png (5 B)"]

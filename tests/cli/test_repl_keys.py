@@ -67,6 +67,8 @@ def test_history_over_two_runs(model: str, tmp_path: Path) -> None:
         t.until_prompt()
         t.type(UP * 3)
         t.enter("say x")
+        assert "LOCALLLM_NO_HISTORY is set" in t.enter("/set history")
+        t.enter("say y")
         assert file.read_bytes() == before
 
 

@@ -51,9 +51,11 @@ def test_reasoning_is_announced(model: str, tmp_path: Path) -> None:
 
 
 def test_failures_are_seen_in_the_exit_code(model: str, tmp_path: Path) -> None:
-    done = cli("run", "--plain", model, home=tmp_path, stdin=b"fail\n/zzz\n/edit\nsay on\n")
+    done = cli(
+        "run", "--plain", model, home=tmp_path, stdin=b"fail\n/zzz\n/edit\n/set history\nsay on\n"
+    )
     assert (done.returncode, done.stdout) == (1, "on\n")
-    assert done.stderr.count("error: ") == 3 and "is kept" not in done.stderr
+    assert done.stderr.count("error: ") == 4 and "is kept" not in done.stderr
     done = cli("run", "--plain", model, home=tmp_path, stdin=b"a\xffb\nsay on\n")
     assert (done.returncode, done.stdout) == (1, "on\n")
     assert "not UTF-8: byte 0xff at position 1" in done.stderr

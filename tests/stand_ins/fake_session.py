@@ -149,6 +149,8 @@ class Session:
             raise UnsupportedError("the file has no template\x1b")
         if question == "refuse":
             raise ChatTemplateError("the template refused the messages: \x1b[2J\u202e")
+        if self.info.engine == "native" and any("images" in m for m in messages):
+            raise UnsupportedError("a picture, which the native engine cannot look at")
         given: dict[str, Any] = {"messages": messages}
         if think is not None:
             given["think"] = think

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localllm.cli import output
-from localllm.errors import ArgumentError, FileError, UnsupportedError
+from localllm.errors import ArgumentError, FileError
 
 MAX_BYTES = 1 << 20
 PICTURES = frozenset(["bmp", "gif", "jpeg", "jpg", "png", "webp"])
@@ -41,10 +41,10 @@ class Attached:
     told: list[str] = field(default_factory=list)
 
 
-def attach(text: str, *, engine: str) -> Attached:
-    """Takes the files in that a message names. Raises `FileError` for one that cannot be read,
-    `ArgumentError` for one that is too large or no text, and `UnsupportedError` for a picture that
-    the session's engine cannot look at."""
+def attach(text: str) -> Attached:
+    """Takes the files in that a message names. Raises `FileError` for one that cannot be read, and
+    `ArgumentError` for one that is too large or no text. Pictures are only named: whether they can
+    be looked at is the session's to say."""
     attached = Attached("")
     blocks: dict[Path, str] = {}
 
@@ -57,7 +57,7 @@ def attach(text: str, *, engine: str) -> Attached:
             return match[0]
         path = Path(name).expanduser()
         if path not in blocks:
-            blocks[path] = _block(name, path, attached, engine)
+            blocks[path] = _block(name, path, attached)
         return path.name + rest
 
     text = _REFERENCE.sub(taken, text)
@@ -85,16 +85,11 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def _block(name: str, path: Path, attached: Attached, engine: str) -> str:
+def _block(name: str, path: Path, attached: Attached) -> str:
     """The text to add for a file; for a picture nothing, as it goes beside the text."""
     shown = output.escape_line(name[:200])
     if path.suffix[1:].lower() in PICTURES:
         size = _regular_size(path, shown)
-        if engine == "native":
-            raise UnsupportedError(
-                f"{shown} is a picture, which the native engine cannot look at",
-                "A model with vision runs on: localllm run NAME --engine llama.cpp",
-            )
         attached.pictures.append(str(path.absolute()))
         attached.told.append(f"attached {shown} ({output.size_text(size)})")
         return ""

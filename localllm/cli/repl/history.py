@@ -14,9 +14,15 @@ from localllm import paths
 from localllm.errors import LocalLLMError
 from localllm.store.durable import replacing
 
+VARIABLE = "LOCALLLM_NO_HISTORY"
 MAX_ENTRIES = 1000
 MAX_CHARACTERS = 4096  # a longer text is not kept
 _SLACK = 2  # the file is shortened when it holds so many times MAX_ENTRIES
+
+
+def environment_allows() -> bool:
+    """Whether what is typed may be kept at all."""
+    return not os.environ.get(VARIABLE)
 
 
 class HistoryFile:
@@ -24,7 +30,7 @@ class HistoryFile:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or paths.current().data / "history"
-        self.enabled = not os.environ.get("LOCALLLM_NO_HISTORY")
+        self.enabled = environment_allows()
         self.problem: str | None = None  # the first thing that the system refused
 
     def read(self) -> list[str]:

@@ -20,8 +20,9 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.color_depth import ColorDepth
 
 from localllm.cli import output
-from localllm.cli.repl.history import HistoryFile
+from localllm.cli.repl import history
 from localllm.cli.repl.plain_reader import open_quotes
+from localllm.errors import ArgumentError
 
 MAX_SHOWN_PASTE = 4096  # bytes; a longer paste is shown as a placeholder
 _MAX_FILES = 200
@@ -35,7 +36,7 @@ class LineEditor:
     edits = True
 
     def __init__(self, complete: Callable[[str], list[str]]) -> None:
-        self._history = HistoryFile()
+        self._history = history.HistoryFile()
         self._pastes = Pastes()
         self._interrupted = ""
         self._remarked = False
@@ -55,13 +56,10 @@ class LineEditor:
             output=_output(),
         )
 
-    @property
-    def keeps_history(self) -> bool:
-        return self._history.enabled
-
-    @keeps_history.setter
-    def keeps_history(self, value: bool) -> None:
-        self._history.enabled = value
+    def keep_history(self, wanted: bool) -> None:
+        if wanted and not history.environment_allows():
+            raise ArgumentError(f"{history.VARIABLE} is set, so what is typed is not kept")
+        self._history.enabled = wanted
 
     def read(self, default: str) -> str:
         self._interrupted = ""
@@ -149,7 +147,7 @@ class Pastes:
 class _History(History):
     """prompt_toolkit's history over our file."""
 
-    def __init__(self, file: HistoryFile) -> None:
+    def __init__(self, file: history.HistoryFile) -> None:
         super().__init__()
         self._file = file
 

@@ -25,7 +25,9 @@ class Reader(Protocol):
 
     interactive: bool  # a person is at the other end
     edits: bool  # read() shows its default
-    keeps_history: bool
+
+    def keep_history(self, wanted: bool) -> None:
+        """Whether what is typed is kept from now on. Raises `ArgumentError` where it cannot be."""
 
     def read(self, default: str) -> str:
         """The next text; `default` is there to be edited, where that can be. Raises EOFError at
@@ -75,7 +77,7 @@ class Repl:
     def ask(self, text: str) -> None:
         """Sends a text that is no command. Whatever keeps it from being answered, it is kept."""
         self.kept = self.unsent = text
-        attached = attach(text, engine=self.chat.session.info.engine)
+        attached = attach(text)
         content = self.reader.expand(attached.text)
         prompt_text.require_text("the text", content)
         for line in attached.told:

@@ -6,6 +6,7 @@ import sys
 
 from localllm.cli import output
 from localllm.cli.prompt_text import MAX_STDIN_BYTES, decode, too_long
+from localllm.errors import ArgumentError
 
 QUOTES = '"""'
 
@@ -15,7 +16,6 @@ class PlainReader:
     lines are one. A prompt is shown on a terminal only."""
 
     edits = False
-    keeps_history = False
 
     def __init__(self) -> None:
         self.interactive = sys.stdin is not None and sys.stdin.isatty()
@@ -33,6 +33,10 @@ class PlainReader:
                 if n_bytes > MAX_STDIN_BYTES:
                     raise too_long()
         return "\n".join(lines)
+
+    def keep_history(self, wanted: bool) -> None:
+        if wanted:
+            raise ArgumentError("there is no history without a line editor")
 
     def expand(self, text: str) -> str:
         return text

@@ -175,10 +175,17 @@ def _show_all(repl: Repl) -> None:
     output.emit(SHOWN["parameters"](repl) + "\n")
 
 
-def _word(attribute: str, value: bool, line: str) -> Callable[[Repl, str], None]:
+def _verbose(wanted: bool, line: str) -> Callable[[Repl, str], None]:
     def change(repl: Repl, argument: str) -> None:
-        target = repl.reader if attribute == "keeps_history" else repl.chat.settings
-        setattr(target, attribute, value)
+        repl.chat.settings.verbose = wanted
+        output.say(output.dim(line))
+
+    return change
+
+
+def _history(wanted: bool, line: str) -> Callable[[Repl, str], None]:
+    def change(repl: Repl, argument: str) -> None:
+        repl.reader.keep_history(wanted)
         output.say(output.dim(line))
 
     return change
@@ -188,10 +195,10 @@ _WORDS: dict[str, Callable[[Repl, str], None]] = {
     "system": system,
     "think": lambda repl, argument: think(repl, argument or "on"),
     "nothink": lambda repl, argument: think(repl, "off"),
-    "history": _word("keeps_history", True, "What is typed is kept for the next time."),
-    "nohistory": _word("keeps_history", False, "What is typed is not kept."),
-    "verbose": _word("verbose", True, "Counts and timings follow each answer."),
-    "quiet": _word("verbose", False, "No counts and timings."),
+    "history": _history(True, "What is typed is kept for the next time."),
+    "nohistory": _history(False, "What is typed is not kept."),
+    "verbose": _verbose(True, "Counts and timings follow each answer."),
+    "quiet": _verbose(False, "No counts and timings."),
 }
 
 
