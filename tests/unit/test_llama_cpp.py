@@ -313,6 +313,24 @@ def test_closing_gives_the_memory_back(real_model: Callable[[str], Path]) -> Non
     assert last - first < 32 << 20
 
 
+@pytest.mark.parametrize("begins_at", [0.0, 0.5])
+def test_ctrl_c_ends_an_opening(tiny: Tiny, begins_at: float) -> None:
+    """In the trial, which is the first half, and in the load."""
+    shares: list[float] = []
+
+    def progress(share: float) -> None:
+        shares.append(share)
+        if share >= begins_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        second(tiny("llama", "Q8_0"), progress=progress)
+    assert psutil.Process().children() == []
+    assert all(0 <= share <= 1 for share in shares) and shares == sorted(shares)
+    with second(tiny("llama", "Q8_0")) as session:
+        assert len(text(session)) > 0
+
+
 def test_forgetting_gives_the_cache_back(tiny: Tiny) -> None:
     with second(tiny("llama", "F32")) as session:
         before = text(session)
