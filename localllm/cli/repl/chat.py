@@ -100,8 +100,8 @@ class Chat:
         self.messages = messages
 
     def switch(self, name: str) -> None:
-        """Goes on with another model. If that cannot be loaded, or Ctrl-C stops the load, the old one
-        is loaded again."""
+        """Goes on with another model. If that cannot be loaded, or Ctrl-C stops it, the old one is
+        loaded again."""
         found = opening.find(name)
         self.session.close()  # both at once may not fit into the memory
         try:
