@@ -29,17 +29,16 @@ Logits = Any  # float32 [n_vocab], or None where none were wanted
 
 
 class LlamaCppEngine:
-    """See `Engine`. path: the model's file. n_sampled: only token ids below it are sampled, the
-    tokenizer's size."""
+    """See `Engine`. path: the model's file."""
 
     name = NAME
 
     def __init__(
         self, model: LlamaModel, *, path: Path, n_ctx: int, kv_type: str, n_threads: int,
-        n_sampled: int, cost: CacheCost,
+        cost: CacheCost,
     ) -> None:  # fmt: skip
         self.model, self.n_ctx, self.kv_bytes = model, n_ctx, cost.of(n_ctx)
-        self._kv_type, self._n_threads, self._n_sampled = kv_type, n_threads, n_sampled
+        self._kv_type, self._n_threads = kv_type, n_threads
         self._path = path
         self._projector: Projector | None = None  # made when a picture comes
         self._cancel = CancelFlag()
@@ -202,8 +201,7 @@ class LlamaCppEngine:
 
     def _sample(self, logits: Logits, sampler: Sampler, n_logprobs: int | None) -> Sampled:
         """The token after the kept ones; noise is keyed by its position, as it is natively."""
-        row = logits[: self._n_sampled]
-        token = sampler.pick(row, len(self._kept))
+        token = sampler.pick(logits, len(self._kept))
         if token < 0:
             raise LocalLLMError(
                 "the model's output is not a number (NaN) for this sequence",
@@ -212,7 +210,7 @@ class LlamaCppEngine:
         sampler.accept([token])
         if n_logprobs is None:
             return Sampled(token)
-        return Sampled(token, *sampler.logprobs(row, token, n_logprobs))
+        return Sampled(token, *sampler.logprobs(logits, token, n_logprobs))
 
 
 def batches(n_tokens: int) -> list[int]:

@@ -13,6 +13,7 @@ from localllm.errors import CancelledError, FileError, UnsupportedError
 from localllm.native import path_bytes
 
 MAX_BATCH_TOKENS = 256
+MAX_CONTEXT = 1 << 27  # as the native engine
 
 _PART = re.compile(r"-\d{5}-of-(\d{5}\.gguf)$")
 _ISAS = (("AVX512 = 1", "avx512"), ("AVX2 = 1", "avx2"), ("NEON = 1", "neon"))
@@ -27,7 +28,8 @@ class LlamaModel:
         self.library, self.handle = library, handle
         self.vocabulary = api.llama_model_get_vocab(handle)
         self.n_vocab = int(api.llama_vocab_n_tokens(self.vocabulary))
-        self.n_ctx_train = int(api.llama_model_n_ctx_train(handle))
+        trained = int(api.llama_model_n_ctx_train(handle))  # negative: the file's had 32 bits
+        self.n_ctx_train = max(0, min(trained, MAX_CONTEXT))
         self.n_heads = int(api.llama_model_n_head(handle))
         self.window = int(api.llama_model_n_swa(handle))  # in tokens, 0: full attention
         self.n_params = int(api.llama_model_n_params(handle))

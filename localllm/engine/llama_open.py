@@ -65,7 +65,6 @@ def open_llama_cpp(
                 n_ctx=n_ctx,
                 kv_type=options.kv_type,
                 n_threads=n_threads,
-                n_sampled=text.tokenizer.n_vocab,
                 cost=verdict.cost,
             )
             return Parts(
@@ -142,6 +141,6 @@ def _tokenizer(file: GgufFile, model: LlamaModel) -> Tokenizer:
         )
     except UnsupportedError:
         return tokenizer_of(model, file.metadata)
-    if ours.n_vocab > model.n_vocab:
+    if ours.n_vocab != model.n_vocab:
         raise FormatError(f"the tokenizer has {ours.n_vocab} tokens, llama.cpp {model.n_vocab}")
     return ours

@@ -105,7 +105,8 @@ def _run(
                 for last in child.stdout:
                     if last.startswith(b"{"):
                         break
-                    progress(float(last))
+                    with contextlib.suppress(ValueError):
+                        progress(float(last))
             except BaseException:
                 child.kill()
                 raise

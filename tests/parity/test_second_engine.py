@@ -11,6 +11,7 @@ import pytest
 from reference.llama_oracle import dequantize_file
 from stand_ins.foreign_models import make_foreign
 
+from localllm.engine.llama_context import CancelFlag
 from localllm.engine.llama_cpp import LlamaCppEngine, batches
 from localllm.engine.llama_open import open_llama_cpp
 from localllm.engine.open import OpenOptions
@@ -163,7 +164,7 @@ def test_a_kept_prompt_gives_the_same_bits(
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2", "mamba"])
 def test_the_next_turn_computes_only_what_is_new(name: str, tiny: Tiny, tmp_path: Path) -> None:
-    path = make_foreign(tmp_path, name) if name in ("gpt2", "mamba") else tiny(name, "F32")
+    path = make_foreign(tmp_path, name) if name in ("gpt2", "mamba") else tiny(name, "Q4_K")
     engine = engine_of(path)
     prompt = list(range(3, 90))
     said = answer(engine, prompt, 20, GREEDY)
@@ -171,6 +172,10 @@ def test_the_next_turn_computes_only_what_is_new(name: str, tiny: Tiny, tmp_path
     kept, logits = ask(engine, following)
     # The last token that was sampled has not been computed yet.
     assert kept == len(prompt) + len(said) - 1
+    if name != "mamba":
+        answer(engine, following, 9, GREEDY)
+        kept, again = ask(engine, following)
+        assert kept > 0 and np.array_equal(logits, again)
     engine.forget()
     _, scratch = ask(engine, following)
     # Tokens of an answer are computed one by one, those of a prompt in batches.
@@ -200,6 +205,22 @@ def test_a_window_that_was_left_behind_is_computed_again(name: str, tiny: Tiny) 
     kept, logits = ask(engine, early)
     assert kept == (0 if name == "gemma3" else 80)
     assert np.array_equal(logits, scratch)
+    engine.close()
+
+
+def test_a_window_that_is_there_in_part_is_not_enough(tiny: Tiny) -> None:
+    engine = engine_of(tiny("gemma3", "F32"), n_ctx=2048)
+    text = np.random.default_rng(1).integers(0, engine.model.n_vocab, 1500).tolist()
+    for behind, is_kept in ((20, False), (60, True)):
+        ask(engine, text)
+        context = engine._context
+        assert context is not None
+        oldest = context._api.llama_memory_seq_pos_min(context._memory, 0)
+        assert 100 < oldest < 1460
+        n = oldest + behind
+        assert context.roll_back(n) is is_kept
+        assert context.n_computed == (n if is_kept else 0)
+        engine.forget()
     engine.close()
 
 
@@ -246,22 +267,28 @@ def test_cancel(name: str, kv_type: str, tiny: Tiny, tmp_path: Path) -> None:
     engine.close()
 
 
-def test_cancel_inside_a_step(real_model: Callable[[str], Path]) -> None:
-    """The flag is seen between the nodes of a step's graph, not only between steps."""
-    import threading
-    import time
-
-    engine = engine_of(real_model("smollm2:135m"), n_ctx=512)
-    prompt = [i + 100 for i in range(257)]
-    engine.begin(prompt)
-    started = time.perf_counter()
-    engine.prefill(prompt, sampler_for(engine), None, lambda n: None)
-    whole = time.perf_counter() - started
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba"])
+def test_cancel_inside_a_step(
+    name: str, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp sees the flag between the nodes of a step's graph. What stood before the step is
+    kept, unless it is a state that the step may have half changed."""
+    path = make_foreign(tmp_path, name) if name == "mamba" else tiny(name, "F32")
+    engine = engine_of(path)
+    prompt = list(range(3, 90))
+    wanted = answer(engine, prompt, 6, GREEDY)
     engine.forget()
-    engine.begin(prompt)
-    threading.Timer(whole / 10, engine.cancel).start()
-    started = time.perf_counter()
-    with pytest.raises(CancelledError):
-        engine.prefill(prompt, sampler_for(engine), None, lambda n: None)
-    assert engine.n_kept == 0  # in the first step of 256 tokens
+    answer(engine, prompt[:40], 1, GREEDY)
+    assert engine.n_kept == 40
+    with monkeypatch.context() as patch:
+        patch.setattr(CancelFlag, "is_raised", False)  # raised only after we looked
+        engine.cancel()
+        with pytest.raises(CancelledError):
+            engine.decode(5, 4, sampler_for(engine), [], None)
+        assert engine.n_kept == (0 if name == "mamba" else 40)
+        engine.begin(prompt)
+        with pytest.raises(CancelledError):
+            engine.prefill(prompt[engine.n_kept :], sampler_for(engine), None, lambda n: None)
+    engine.reset_cancel()
+    assert answer(engine, prompt, 6, GREEDY) == wanted
     engine.close()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from stand_ins.foreign_models import make_foreign
 
-from localllm.engine import llama_context, llama_library, llama_open, llama_trial, machine
+from localllm.engine import llama_library, llama_open, llama_trial, machine
 from localllm.engine.llama_context import CacheCost
 from localllm.errors import (
     ArgumentError,
@@ -157,6 +157,8 @@ def test_files_that_are_broken_never_reach_llama_cpp(
         ("llama.attention.layer_norm_rms_epsilon", struct.pack("<f", float("nan"))),
         ("llama.attention.head_count", struct.pack("<I", 0)),
         ("llama.context_length", struct.pack("<I", 0)),
+        ("llama.context_length", struct.pack("<I", 2**31)),
+        ("llama.context_length", struct.pack("<I", 2**32 - 1)),
     ],
 )
 def test_what_ends_llama_cpp_ends_not_us(
@@ -164,7 +166,8 @@ def test_what_ends_llama_cpp_ends_not_us(
 ) -> None:
     path = patched(tiny("llama", "Q8_0"), key, value, tmp_path / "odd.gguf")
     try:
-        with second(path) as session:  # the context: none is a trained length
+        with second(path) as session:  # of the context: none is a trained length
+            assert session.info.n_ctx == llama_open.MIN_CONTEXT
             text(session)
     except LocalLLMError as e:
         assert str(e).isprintable() and len(str(e)) < 600
@@ -348,12 +351,10 @@ def test_the_cost_of_a_cache_is_what_it_holds(tiny: Tiny) -> None:
         per_token = 2 * 2 * 64  # bytes of one layer: keys and values, f16, one head of 64
         cost = llama_trial.tried(
             llama_library.load(), tiny("gemma3", "F32"), kv_type="f16", n_threads=1,
-            weight_bytes=0, cache_folder=Path(os.environ["LOCALLLM_HOME"]) / "cache" / "llama.cpp",
-            progress=lambda share: None,
+            may_copy=True, cache_folder=llama_trial.verdicts(), progress=lambda share: None,
         ).cost  # fmt: skip
         assert session.info.kv_bytes == cost.of(2048)
     assert abs(cost.per_token - per_token) <= 16
     assert abs(cost.per_window_token - 6 * per_token) <= 16
     assert cost.window == 40
     assert cost.of(2048) < 2048 * 3 * per_token
-    assert llama_context.BATCH_STEP > 0
