@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localllm.cli import output
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.options import Found, find_model, hints
+from localllm.errors import CancelledError
 from localllm.store import catalog
 
 if TYPE_CHECKING:
@@ -37,13 +39,17 @@ def find(name: str) -> Found:
     return found
 
 
-def load(found: Found, opening: Opening) -> Session:
-    """Loads a model. Ctrl-C meanwhile ends the process, as nothing is held that could be lost."""
+def load(found: Found, opening: Opening, *, ends: bool = True) -> Session:
+    """Loads a model. Ctrl-C meanwhile ends the process, which holds nothing that could be lost; or,
+    where `ends` is False, the load with `CancelledError`."""
     from localllm.session import Session  # numpy and the engine: 100 ms
 
     line = output.ProgressLine()
+    stopped = threading.Event()
 
     def show(share: float) -> None:
+        if stopped.is_set():
+            raise CancelledError(f"loading {found.label} was stopped")
         line.draw(f"loading {found.label} {share:4.0%}")
 
     def notice(text: str) -> None:
@@ -51,7 +57,7 @@ def load(found: Found, opening: Opening) -> Session:
         output.note(text)
 
     try:
-        with Interrupts(exit_at_once), hints(found):
+        with Interrupts(exit_at_once if ends else stopped.set, ends=ends), hints(found):
             return Session.open(
                 found.path,
                 engine=opening.engine,

@@ -327,3 +327,18 @@ def test_words_stay_whole(model: str, tmp_path: Path) -> None:
         t.enter("say " + " ".join(words))
         answer = [line for line in t.lines if line.startswith("seven")][-14:]
         assert answer == ["seven seven seven"] * 13 + ["seven"]
+
+
+def test_ctrl_c_stops_the_load_of_another_model(model: str, tmp_path: Path) -> None:
+    (tmp_path / "gradual.gguf").write_bytes(Path(model).read_bytes())
+    with Terminal(tmp_path, "run", model, cwd=tmp_path, columns=120) as t:
+        t.enter("say one")
+        t.until_prompt()
+        t.type("/load ./gradual.gguf\r")
+        t.until("loading ./gradual.gguf  60%")
+        t.type("\x03")
+        t.until("loading ./gradual.gguf was stopped")
+        raw = t.enter("two")
+        assert [
+            m["content"] for m in json.loads(raw[raw.index("{") : raw.rindex("}") + 1])["messages"]
+        ] == ["say one", "one", "two"]

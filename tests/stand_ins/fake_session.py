@@ -8,8 +8,8 @@ S seconds in one call that a signal does not end, as a native prefill does; `pre
 prompt for S seconds with progress, and can be cancelled. `note TEXT` answers with a note, `digest
 TEXT` with its length and SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no
 template` raise. Anything else is repeated as JSON, with what else was given. A model file whose
-name begins with `slow` holds the load up, as `block 30` does, `broken` cannot be loaded, and `base`
-has no template.
+name begins with `slow` holds the load up, as `block 30` does, `gradual` loads for 30 s with
+progress, `broken` cannot be loaded, and `base` has no template.
 
 Tokens are characters, and the prompt of a conversation is all of its text.
 """
@@ -113,6 +113,10 @@ class Session:
                 progress(permille / 1000)
         if path.name.startswith("slow"):
             _hold(30)
+        for _ in range(1000 * path.name.startswith("gradual")):
+            time.sleep(0.03)
+            if progress is not None:
+                progress(0.6)
         if path.name.startswith("broken"):
             raise LocalLLMError("the model cannot be loaded")
         if notice is not None and (line := os.environ.get("TEST_NOTICE")):

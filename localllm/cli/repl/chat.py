@@ -100,7 +100,8 @@ class Chat:
         self.messages = messages
 
     def switch(self, name: str) -> None:
-        """Goes on with another model. If that cannot be loaded, the old one is loaded again."""
+        """Goes on with another model. If that cannot be loaded, or Ctrl-C stops it, the old one is
+        loaded again."""
         found = opening.find(name)
         self.session.close()  # both at once may not fit into the memory
         try:
@@ -110,7 +111,7 @@ class Chat:
             raise
 
     def _use(self, found: Found, *, raw: bool) -> None:
-        self.session = opening.load(found, self.opening)
+        self.session = opening.load(found, self.opening, ends=False)
         self.found = found
         self._asker = Asker(found, self.session, raw=raw)
 
