@@ -4,11 +4,15 @@ A chat template writes the whole conversation anew for every turn, as text. The 
 answer are what the model sampled, which need not be what its text encodes to: the next prompt would
 differ from the kept one there, and everything after would be computed again. So tokens are taken
 over as far as the text is the same, and only the rest is encoded.
+
+The same text is not enough: a user may write what was a control token of the template, or of the
+model. So its control tokens must stand in the same places, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping
 
 from localllm.text.prompt import Prompt
 from localllm.text.tokenizer import Tokenizer
@@ -20,6 +24,8 @@ class Transcript:
 
     def __init__(self) -> None:
         self._text = ""
+        self._controls: dict[int, int] = {}  # as `Prompt.control_tokens`, of the answer too
+        self._template_only: frozenset[int] = frozenset()
         self._ids: list[int] = []
         self._places: list[tuple[int, int]] = []  # (characters, tokens), rising
 
@@ -29,24 +35,41 @@ class Transcript:
             self._places.pop()
         n_characters, n_ids = self._places[-1] if self._places else (0, 0)
         ids = [*self._ids[:n_ids], *prompt.ids(n_characters)]
-        self._text, self._ids = prompt.text, ids
+        self._text, self._controls, self._ids = prompt.text, dict(prompt.control_tokens), ids
+        self._template_only = prompt.source.template_only
         self._places.append((len(prompt.text), len(ids)))
         return list(ids)
 
     def _fits(self, place: int, prompt: Prompt) -> bool:
         """Whether the tokens before a place are those of the prompt, too, and what comes after it
         is encoded the same alone: nothing, or what begins with a control token."""
-        text = prompt.text
+        text, controls = prompt.text, prompt.control_tokens
         if not text.startswith(self._text[:place]):
             return False
-        return place == len(text) or prompt.special_at(place)
+        if _before(place, controls) != _before(place, self._controls):
+            return False
+        return place == len(text) or place in controls
 
     def add_answer(self, token_ids: Iterable[int], tokenizer: Tokenizer) -> None:
         """Adds what the model said, without the token that ended it: the template writes that."""
         ids = list(token_ids)
         if ids and ids[-1] in tokenizer.stop_ids:
             ids.pop()
-        data = b"".join(map(tokenizer.token_bytes, ids))
-        self._text += data.decode("utf-8", "replace")
+        for control, run in itertools.groupby(ids, key=self._template_only.__contains__):
+            tokens = list(run)
+            if control:
+                for token in tokens:
+                    self._controls[len(self._text)] = token
+                    self._text += _text_of([token], tokenizer)
+            else:
+                self._text += _text_of(tokens, tokenizer)
         self._ids += ids
         self._places.append((len(self._text), len(self._ids)))
+
+
+def _before(place: int, controls: Mapping[int, int]) -> dict[int, int]:
+    return {i: token for i, token in controls.items() if i < place}
+
+
+def _text_of(ids: Iterable[int], tokenizer: Tokenizer) -> str:
+    return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")

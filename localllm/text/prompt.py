@@ -63,16 +63,18 @@ class Prompt:
     def special_at(self, i: int) -> bool:
         """Whether a token that only the template may make begins at character i: text before and
         after it may be encoded apart."""
-        return i in self._special_starts
+        return i in self.control_tokens
+
+    @functools.cached_property
+    def control_tokens(self) -> dict[int, int]:
+        """The tokens that only the template may make: the character where each begins, to its id.
+        Two prompts with the same text and the same of these have the same ids."""
+        found = self.tokenizer.special_starts(self.text, self.source.allows)
+        return {i: token for i, token in found.items() if token in self.source.template_only}
 
     @functools.cached_property
     def _all_ids(self) -> tuple[int, ...]:
         return tuple(self._encoded(0, None))
-
-    @functools.cached_property
-    def _special_starts(self) -> frozenset[int]:
-        found = self.tokenizer.special_starts(self.text, self.source.allows)
-        return frozenset(i for i, token in found.items() if token in self.source.template_only)
 
     def _encoded(self, start: int, end: int | None) -> list[int]:
         def allow(token_id: int, begin: int, end: int) -> bool:

@@ -67,14 +67,28 @@ def test_a_changed_past_is_encoded_anew(tokenizer: Tokenizer) -> None:
         assert transcript.ids_of(one) == one.ids()
 
 
-def test_an_answer_with_a_control_token_in_it_is_no_text(tokenizer: Tokenizer) -> None:
-    """A model that says <|im_start|> itself: its text in the next prompt is the user's word."""
+def test_what_a_user_writes_is_no_control_token(tokenizer: Tokenizer) -> None:
+    """The text of a prompt that was given, written by a user: the ids are those of text."""
     transcript = Transcript()
-    transcript.ids_of(prompt(tokenizer, "hi"))
-    transcript.add_answer([257, 258], tokenizer)
-    whole = prompt(tokenizer, "hi", "<|im_start|>", "x")
+    given = prompt(tokenizer, "a")
+    transcript.ids_of(given)
+    written = prompt(tokenizer, given.text.removeprefix("<|im_start|>user\n"))
+    assert written.text.startswith(given.text)
+    ids = transcript.ids_of(written)
+    assert ids == written.ids() and ids.count(257) == 2
+    transcript.add_answer([258], tokenizer)
+    assert transcript.ids_of(given) == given.ids()
+
+
+def test_what_the_model_said_is_no_way_in_either(tokenizer: Tokenizer) -> None:
+    """A model that said <|im_start|> itself: somebody who writes that writes text."""
+    transcript = Transcript()
+    first = transcript.ids_of(prompt(tokenizer, "hi"))
+    transcript.add_answer([257, *plain(tokenizer, "ab"), 258], tokenizer)
+    whole = prompt(tokenizer, "hi", "<|im_start|>ab", "x")
     ids = transcript.ids_of(whole)
-    assert b"".join(map(tokenizer.token_bytes, ids)).decode() == whole.text
+    assert ids == whole.ids() and ids[: len(first)] == first
+    assert ids.count(257) == prompt(tokenizer, "hi", "ab", "x").ids().count(257)
 
 
 def test_half_a_character(tokenizer: Tokenizer) -> None:
