@@ -91,6 +91,8 @@ class Parameter:
     low: float = 0
     high: float = 0
     optional: bool = False  # None is a value
+    cleared_by: str = ""  # the word for no value, where that is no value itself
+    advice: str = ""  # what to do in place of a value out of range
     only: tuple[int, ...] = ()  # the values there are, where a range would mislead
 
     @property
@@ -118,9 +120,11 @@ class Parameter:
         text = text.strip()
         if self.optional and text.lower() in ("none", "off", "null", "default"):
             return None
+        if self.cleared_by and text.lower() == self.cleared_by:
+            return ()
         try:
             return self.checked(_PARSERS[self.kind](text))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._refused(text) from None
 
     def checked(self, value: Any) -> Any:
@@ -150,7 +154,8 @@ class Parameter:
         else:
             shown = ascii(value)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
-        return ArgumentError(f"{self.name}: {shown} is out of range", f"It may be {self.span}.")
+        hint = f"It may be {self.span}. {self.advice}".rstrip()
+        return ArgumentError(f"{self.name}: {shown} is out of range", hint)
 
     def _strings(self, value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
@@ -170,7 +175,8 @@ class Parameter:
                 token, bias = pair
                 token, bias = int(token), float(bias)
             except (TypeError, ValueError, OverflowError):
-                raise self._refused(value) from None
+                typed = isinstance(pair, list) and all(isinstance(part, str) for part in pair)
+                raise self._refused(":".join(pair) if typed else value) from None
             banned = bias == -math.inf
             if not 0 <= token < 2**31 or not (banned or self.low <= bias <= self.high):
                 raise self._refused(value)
@@ -183,9 +189,19 @@ class Parameter:
         names = value.split(",") if isinstance(value, str) else value
         if not isinstance(names, (list, tuple)):
             raise self._refused(value)
-        names = tuple(ALIASES.get(name, name) for name in names)
-        if len(set(names)) != len(names) or not set(names) <= set(DEFAULT_ORDER):
+        if not all(isinstance(name, str) for name in names):
             raise self._refused(value)
+        names = tuple(ALIASES.get(name, name) for name in names)
+        for name in names:
+            if name not in DEFAULT_ORDER:
+                raise ArgumentError(
+                    f"{self.name}: there is no sampler {str(name)[:40]!a}",
+                    f"It may be {self.span}.",
+                )
+            if names.count(name) > 1:
+                raise ArgumentError(
+                    f"{self.name}: {name} is there twice", f"It may be {self.span}."
+                )
         return names
 
 
@@ -243,7 +259,14 @@ _PARSERS: dict[Any, Any] = {
 
 _ROWS = (
     Parameter("temperature", float, "0 always takes the likeliest token.", 0, 2),
-    Parameter("seed", int, "Repeats an answer.", 0, 2**64 - 1),
+    Parameter(
+        "seed",
+        int,
+        "Repeats an answer.",
+        0,
+        2**64 - 1,
+        advice="Leave it out for a new one each time.",
+    ),
     Parameter("max_tokens", int, "Longest answer.", 0, 2**31 - 1, optional=True),
     Parameter("stop", "strings", "Ends the answer before this text."),
     Parameter("top_k", int, "Only the K likeliest tokens; 0: all.", 0, 2**31 - 1),
@@ -266,7 +289,12 @@ _ROWS = (
     Parameter("dry_base", float, "Growth of DRY with the repeat's length.", 1, 10),
     Parameter("dry_allowed_length", int, "Longest repeat that DRY allows.", 1, 2**31 - 1),
     Parameter("dry_penalty_last_n", int, "Tokens DRY looks back on; -1: all.", -1, 2**31 - 1),
-    Parameter("dry_sequence_breakers", "strings", "Texts that end a repeat for DRY."),
+    Parameter(
+        "dry_sequence_breakers",
+        "strings",
+        "Texts that end a repeat for DRY; none: no text does.",
+        cleared_by="none",
+    ),
     Parameter("logit_bias", "bias", "TOKEN:BIAS pairs added to the logits.", -100, 100),
     Parameter("logprobs", int, "Log probabilities of this many tokens.", 0, 20, optional=True),
     Parameter("ignore_eos", bool, "Goes on where the model would end."),

@@ -46,6 +46,7 @@ class SessionInfo:
     weight_bytes: int
     kv_bytes: int  # reserved for n_ctx tokens; committed as they are used
     description: str
+    template: str | None  # "file", "argument" or "fallback:<family>"; None: it only continues texts
     can_think: bool  # the model's answers may hold reasoning
     recommended: Mapping[str, Any]  # parameters that the file's maker recommends, by name
 
@@ -69,6 +70,7 @@ class Session:
             weight_bytes=parts.weight_bytes,
             kv_bytes=parts.engine.kv_bytes,
             description=f"{parts.name} {parts.text.quantization}".strip(),
+            template=self._template_origin(),
             can_think=self._reasoning() is not None,
             recommended=recommended(parts.text.metadata),
         )
@@ -244,6 +246,12 @@ class Session:
     ) -> None:
         self.close()
 
+    def _template_origin(self) -> str | None:
+        try:
+            return self._parts.chat_template.origin
+        except UnsupportedError:
+            return None
+
     def _reasoning(self) -> ReasoningFormat | None:
         """How the model's answers mark reasoning, if they may hold any."""
         try:
@@ -370,6 +378,20 @@ def _title(messages: Sequence[Mapping[str, Any]]) -> str:
 
 def _clip(text: str) -> str:
     return " ".join(text[:400].split())[:80]
+
+
+def usual_template(path: Path) -> tuple[str, str] | None:
+    """The chat template that is used for a file without one, as its family's name and its source;
+    None if nothing tells the family. Raises FormatError for a damaged file."""
+    from localllm.engine.open import read_text_side
+    from localllm.text.chat_template import ChatTemplate
+
+    text = read_text_side(path)
+    try:
+        template = ChatTemplate.from_metadata(text.metadata, text.tokenizer)
+    except UnsupportedError:
+        return None
+    return template.origin.removeprefix("fallback:"), template.source
 
 
 def machine_facts() -> MachineFacts:

@@ -63,7 +63,10 @@ class ParameterValue(ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> object:
         try:
-            if self.row.kind == "strings":  # exactly as typed: it may begin with a quote
+            cleared = self.row.cleared_by and value == self.row.cleared_by
+            if (
+                self.row.kind == "strings" and not cleared
+            ):  # exactly as typed: it may begin with a quote
                 return self.row.checked([value])[0]
             return self.row.parse(value)
         except ArgumentError as e:
@@ -125,10 +128,13 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that were given, from the values of all these options."""
     given = {}
     for name, value in values.items():
-        if value is None or value is False or value == ():
+        kind = PARAMETERS[name].kind
+        if value is None or value is False or (value == () and kind in _REPEATED):
             continue
-        if PARAMETERS[name].kind == "bias":
+        if kind == "bias":
             value = tuple(pair for pairs in value for pair in pairs)
+        elif kind == "strings" and () in value:  # cleared
+            value = ()
         given[name] = value
     return given
 

@@ -10,7 +10,7 @@ import click
 
 from localllm.cli import output
 from localllm.cli.options import Found, ModelName, find_model, hints
-from localllm.errors import ArgumentError
+from localllm.errors import ArgumentError, LocalLLMError
 
 if TYPE_CHECKING:
     from localllm.store.inspect import GgufFile
@@ -50,10 +50,24 @@ def command(model: str, verbose: bool, template: bool, as_json: bool) -> None:
 def _template(found: Found, file: GgufFile) -> str:
     template = file.metadata.get("tokenizer.chat_template")
     if not isinstance(template, str):
-        raise ArgumentError(
-            f"{found.label} has no chat template", "It is a base model: localllm run --raw ..."
-        )
+        usual = _usual_template(found)
+        if usual is None:
+            raise ArgumentError(
+                f"{found.label} has no chat template", "It is a base model: localllm run --raw ..."
+            )
+        family, template = usual
+        output.note(f"the file has no template; that of the {family} family is used")
     return output.escape(template) + ("" if template.endswith("\n") else "\n")
+
+
+def _usual_template(found: Found) -> tuple[str, str] | None:
+    """The family and the template that `run` takes for a file without one."""
+    from localllm.session import usual_template
+
+    try:
+        return usual_template(found.path)
+    except LocalLLMError:
+        return None  # no tokenizer that could tell: `run` says what is wrong
 
 
 def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
@@ -65,6 +79,8 @@ def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
         return _json_value(file, f"{architecture}.{key}")
 
     tokens = data.get("tokenizer.ggml.tokens")
+    has_template = "tokenizer.chat_template" in data
+    usual = None if has_template else _usual_template(found)
     return {
         "model": found.label,
         "path": str(found.path),
@@ -88,8 +104,17 @@ def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
         "tokenizer": _json_value(file, "tokenizer.ggml.model"),
         "pre_tokenizer": _json_value(file, "tokenizer.ggml.pre"),
         "vocabulary": len(tokens) if isinstance(tokens, list) else None,
-        "chat_template": "tokenizer.chat_template" in data,
+        "chat_template": has_template,
+        "usual_template": usual[0] if usual is not None else None,
     }
+
+
+def _template_text(facts: dict[str, Any]) -> str:
+    if facts["chat_template"]:
+        return "yes"
+    if facts["usual_template"] is not None:
+        return f"none in the file: that of the {facts['usual_template']} family is used"
+    return "none: it continues text (run --raw)"
 
 
 def _text(facts: dict[str, Any]) -> str:
@@ -113,7 +138,7 @@ def _text(facts: dict[str, Any]) -> str:
         "layers": f"{facts['layers']} of width {facts['embedding']}, {heads}",
         "tokenizer": tokenizer
         and tokenizer + (f", {facts['vocabulary']} tokens" if facts["vocabulary"] else ""),
-        "template": "yes" if facts["chat_template"] else "none: it continues text (run --raw)",
+        "template": _template_text(facts),
         "licence": facts["licence"],
         "source": facts["source"],
         "digest": facts["digest"],

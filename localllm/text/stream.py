@@ -43,8 +43,3 @@ class StreamDecoder:
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
-
-    @property
-    def holds_bytes(self) -> bool:
-        """Whether part of a character waits for the next token."""
-        return bool(self._decoder.getstate()[0])

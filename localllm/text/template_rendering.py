@@ -61,7 +61,7 @@ class TemplateRenderer:
             own = {name: _copied(value) for name, value in variables.items()}
             own.update(self._special_variables(marker))
             with budgets.budgeted() as budget:
-                budgets.weight(own)
+                _check_size(own)
                 context = template.new_context(own)
                 parts: list[str] = []
                 n_characters = 0
@@ -139,6 +139,19 @@ def _template_only(tokenizer: Tokenizer, source: str) -> dict[str, int]:
         for text, i in tokenizer.special_texts().items()
         if tokenizer.is_structural(i) or (text in source and text.strip(" \t\r\n▁"))
     }
+
+
+def _check_size(variables: dict[str, Any]) -> None:
+    from localllm.text import template_budget as budgets
+
+    try:
+        budgets.weight(variables)
+    except budgets.BudgetError:
+        limit = budgets.MAX_OUTPUT_BYTES >> 20
+        raise UnrepairableError(
+            f"the conversation has more than {limit} MiB of text",
+            "No context holds that much: send a part of it.",
+        ) from None
 
 
 def _copied(value: Any) -> Any:

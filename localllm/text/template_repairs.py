@@ -237,7 +237,7 @@ def _left_out(messages: Messages, text: str, render: Callable[[Messages], Truste
     except ChatTemplateError:
         return ""  # it looks at the words themselves
     missing = [i for i in missing if probes[i] not in text]
-    named = ", ".join(f"messages[{i}] ({messages[i]['role']})" for i in missing[:3])
+    named = ", ".join(f"message {i + 1} ({messages[i]['role']})" for i in missing[:3])
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return f"the chat template leaves out {named}{more}" if missing else ""
 

@@ -169,6 +169,11 @@ def test_options_that_repeat(model: str, tmp_path: Path) -> None:
     assert given["logit_bias"] == [[1, 2.0], [3, 4.0], [5, float("-inf")]]
 
 
+def test_lists_can_be_emptied(model: str, tmp_path: Path) -> None:
+    given = answered(model, tmp_path, "--samplers=", "--dry-sequence-breakers=none", "hi")["params"]
+    assert given["samplers"] == given["dry_sequence_breakers"] == []
+
+
 def test_help_has_sections(tmp_path: Path) -> None:
     text = cli("run", "--help", home=tmp_path).stdout
     options, sampling, more = (text.index(f"\n{title}:\n") for title in

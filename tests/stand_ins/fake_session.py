@@ -64,6 +64,7 @@ class SessionInfo:
     weight_bytes: int
     kv_bytes: int
     description: str
+    template: str | None
     can_think: bool
     recommended: Mapping[str, Any]
 
@@ -131,6 +132,7 @@ class Session:
             weight_bytes=1000,
             kv_bytes=2000,
             description=os.environ.get("TEST_DESCRIPTION", "Fake F32"),
+            template=None if path.name.startswith("base") else "file",
             can_think=True,
             recommended=json.loads(os.environ.get("TEST_RECOMMENDED", "{}")),
         )
@@ -326,6 +328,10 @@ def _hold(seconds: float) -> None:
     hashlib.pbkdf2_hmac("sha256", b"", b"", probe)
     rate = probe / (time.perf_counter() - began)
     hashlib.pbkdf2_hmac("sha256", b"", b"", max(1, int(rate * seconds)))
+
+
+def usual_template(path: Path) -> tuple[str, str] | None:
+    return None
 
 
 def machine_facts() -> MachineFacts:

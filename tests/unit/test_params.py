@@ -206,3 +206,23 @@ def test_recommended_by_a_file() -> None:
     GenerateParams(**found)
     assert recommended({}) == {}
     assert set(params.MODEL_KEYS.values()) <= set(PARAMETERS)
+
+
+def test_what_is_wrong_in_a_list_is_named() -> None:
+    for name, text, words in (
+        ("samplers", "top_k,foo", "no sampler 'foo'"),
+        ("samplers", "top_k;top_k", "top_k is there twice"),
+        ("logit_bias", "7:1,:5", "':5' is out of range"),
+        ("stop", "[" * 100_000, "is out of range"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            PARAMETERS[name].parse(text)
+    with pytest.raises(ArgumentError) as e:
+        PARAMETERS["seed"].parse("-1")
+    assert e.value.hint is not None and "Leave it out" in e.value.hint
+
+
+def test_lists_can_be_emptied() -> None:
+    assert PARAMETERS["samplers"].parse("") == ()
+    assert PARAMETERS["dry_sequence_breakers"].parse("none") == ()
+    assert PARAMETERS["stop"].parse("none") == ("none",)

@@ -15,7 +15,7 @@ from localllm.engine.runner import Feed, Model, Runner
 from localllm.engine.sampling import Sampler
 from localllm.errors import ArgumentError, ChatTemplateError
 from localllm.params import GenerateParams
-from localllm.session import Session
+from localllm.session import Session, usual_template
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
 LONG = GenerateParams(temperature=1.0, seed=3, max_tokens=400)
@@ -229,3 +229,10 @@ def test_reasoning_is_apart(path: Path) -> None:
 
 def test_recommended_parameters_are_told(session: Session) -> None:
     assert dict(session.info.recommended) == {}
+
+
+def test_where_the_template_comes_from(path: Path, chatting: Session, session: Session) -> None:
+    assert chatting.info.template == "argument"
+    usual = usual_template(path)
+    assert usual is not None and session.info.template == f"fallback:{usual[0]}"
+    assert "{%" in usual[1]

@@ -127,10 +127,10 @@ def test_what_is_left_out_is_named() -> None:
     last = "[{{ messages[-1].content }}]"
     prompt = ChatTemplate(last, TOKENIZER).prompt(turns("u:hello there|a:x|u:ho"))
     assert prompt.text == "[ho]"
-    assert prompt.repairs == ("the chat template leaves out messages[0] (user)",)
+    assert prompt.repairs == ("the chat template leaves out message 1 (user)",)
     many = ChatTemplate("[]", TOKENIZER).prompt(turns("u:a|t:b|u:c|a:x|u:d|u:e"))
     assert many.repairs == (
-        "the chat template leaves out messages[0] (user), messages[1] (tool), messages[2] (user)"
+        "the chat template leaves out message 1 (user), message 2 (tool), message 3 (user)"
         " and 2 more",
     )
 
@@ -141,7 +141,7 @@ def test_what_is_left_out_after_a_repair() -> None:
     assert prompt.text == "[ho]"
     assert prompt.repairs == (
         f"{INTO} (the chat template refused: no system!)",
-        "the chat template leaves out messages[0] (user)",
+        "the chat template leaves out message 1 (user)",
     )
 
 
