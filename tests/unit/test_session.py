@@ -231,8 +231,9 @@ def test_recommended_parameters_are_told(session: Session) -> None:
     assert dict(session.info.recommended) == {}
 
 
-def test_where_the_template_comes_from(path: Path, chatting: Session, session: Session) -> None:
-    assert chatting.info.template == "argument"
-    usual = usual_template(path)
-    assert usual is not None and session.info.template == f"fallback:{usual[0]}"
-    assert "{%" in usual[1]
+def test_where_the_template_comes_from(
+    chatting: Session, session: Session, real_model: Callable[[str], Path]
+) -> None:
+    assert (chatting.info.template, session.info.template) == ("argument", "file")
+    usual = usual_template(real_model("gemma3:270m"))
+    assert usual is not None and usual[0] == "gemma" and "<start_of_turn>" in usual[1]
