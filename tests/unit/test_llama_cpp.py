@@ -323,9 +323,10 @@ def test_ctrl_c_ends_an_opening(tiny: Tiny, begins_at: float) -> None:
         if share >= begins_at:
             raise KeyboardInterrupt
 
+    others = psutil.Process().children()
     with pytest.raises(KeyboardInterrupt):
         second(tiny("llama", "Q8_0"), progress=progress)
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= set(others)
     assert all(0 <= share <= 1 for share in shares) and shares == sorted(shares)
     with second(tiny("llama", "Q8_0")) as session:
         assert len(text(session)) > 0
