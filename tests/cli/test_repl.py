@@ -257,6 +257,29 @@ def test_save_and_load(model: str, tmp_path: Path) -> None:
         assert given(t.enter("y"))["messages"][-1]["content"] == "y"  # type: ignore[index]
 
 
+def test_save_overwrites_only_its_own(model: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("mine")
+    file = tmp_path / "conversations" / "talk.json"
+    with Terminal(tmp_path, "run", model, cwd=tmp_path, columns=200) as t:
+        assert "the conversation is empty" in t.enter("/save talk")
+        t.enter("say x")
+        t.enter("/save talk")
+        t.enter("say y")
+        assert "saved 4 messages" in t.enter("/save talk")  # this run wrote it
+        assert "overwrite it: /save --force ./mine.json" in t.enter("/save ./mine.json")
+        assert (tmp_path / "mine.json").read_text() == "mine"
+        assert "saved 4 messages" in t.enter("/save --force ./mine.json")
+        t.enter("/clear")
+        assert "the conversation is empty" in t.enter("/save --force talk")
+    before = file.read_bytes()
+    with Terminal(tmp_path, "run", model, cwd=tmp_path, columns=200) as t:
+        t.enter("say z")
+        assert "is there already" in t.enter("/save talk")  # another day's
+        assert file.read_bytes() == before
+        t.enter("/load talk")
+        assert "saved 4 messages" in t.enter("/save talk")  # this run loaded it
+
+
 def test_load_another_model(model: str, tmp_path: Path) -> None:
     other, broken = tmp_path / "n.gguf", tmp_path / "broken.gguf"
     other.write_bytes(b"x")

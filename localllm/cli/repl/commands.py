@@ -96,7 +96,8 @@ COMMANDS: dict[str, Command] = {
     "edit": Command("[TEXT]", "write a text in $EDITOR and send it", editor.edit),
     "clear": Command("", "forget the conversation", _clear),
     "save": Command(
-        "NAME", "keep the conversation; NAME.md to read it", files.save, files.complete_save
+        "[--force] NAME", "keep the conversation; NAME.md to read it", files.save,
+        files.complete_save,
     ),
     "load": Command(
         "NAME", "go on with a saved conversation, or another model", files.load,
