@@ -209,6 +209,15 @@ def test_reasoning_is_a_line_on_stderr(model: str, tmp_path: Path) -> None:
     assert re.fullmatch(r"thinking\nthought for .*\nanswer:\n", done.stderr)
 
 
+def test_an_answer_that_is_only_reasoning(model: str, tmp_path: Path) -> None:
+    done = cli("run", "--max-tokens=2", model, "think 9", home=tmp_path)
+    assert done.stdout == "" and "note: the tokens ran out while the model reasoned" in done.stderr
+    done = cli("run", "--max-tokens=2", "--json", model, "think 9", home=tmp_path)
+    assert json.loads(done.stdout)["text"] == "" and done.stderr == ""
+    done = cli("run", model, "reason hm|", home=tmp_path)
+    assert done.stdout == "" and "note: the model ended while it reasoned" in done.stderr
+
+
 def test_template_is_a_family_or_a_file(model: str, tmp_path: Path) -> None:
     assert answered(model, tmp_path, "--template=chatml", "hi")["opened"]["template"] == "chatml"
     file = tmp_path / "t.jinja"
