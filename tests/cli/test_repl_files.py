@@ -93,16 +93,15 @@ def test_paths(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["/", "./", "..", "../", "./..", "~/", "~", "~nouser/x", "./a\0b", "./x.json/"]
+    "text", ["/", "./", "../", "./..", "~/", "~", "~nouser/x", "./a\0b", "./x.json/"]
 )
 def test_paths_that_are_refused(text: str) -> None:
-    if saved.is_path(text):
-        with pytest.raises(ArgumentError, match="names a folder|names no folder|holds a NUL"):
-            saved.path_of(text)
+    with pytest.raises(ArgumentError, match=r"names a folder|names no folder|holds a NUL"):
+        saved.path_of(text)
 
 
 def test_a_path_that_cannot_be_looked_at() -> None:
-    with pytest.raises(FileError, match="cannot look at .*too long"):
+    with pytest.raises(FileError, match=r"cannot look at .*too long"):
         saved.exists(saved.path_of("./" + "x" * 300))
 
 
@@ -263,9 +262,9 @@ def test_plain_reader_joins_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b'one\r\n"""two\nthree\n"""\n"""open'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     reader = PlainReader()
-    assert [reader.read("") for _ in range(3)] == ["one", '"""two\nthree\n"""', '"""open']
+    assert [reader.read() for _ in range(3)] == ["one", '"""two\nthree\n"""', '"""open']
     with pytest.raises(EOFError):
-        reader.read("")
+        reader.read()
 
 
 def test_the_line_editor_is_imported_by_nothing_else(home: Path) -> None:

@@ -175,7 +175,9 @@ def test_ctrl_c_stops_only_the_answer(model: str, tmp_path: Path) -> None:
         t.until(lambda: t.prompts >= 4)
         t.until_prompt(4)
         assert "before anything came" in t.text and "reading the prompt" not in t.text
-        assert t.screen.display[t.screen.cursor.y].rstrip() == ">>> prefill 60"  # to be edited
+        assert t.screen.display[t.screen.cursor.y].rstrip() == ">>>"
+        t.type("\x1b[A")
+        t.until(">>> prefill 60")
         t.enter("\x15")
         # In one long native call, which ends by itself.
         t.type("block 2\r")

@@ -63,12 +63,10 @@ def load(repl: Repl, argument: str) -> None:
     if path is not None:
         found = saved.load(path)
         chat = repl.chat
-        chat.replace(found.messages)
-        chat.settings.system, chat.settings.think = found.system, found.think
-        chat.settings.sampling = dict(found.params)
+        chat.replace(found)
         repl.written.add(path)
         line = f"{count(len(found.messages), 'message')} of {path.stem}"
-        if found.model != chat.found.label:
+        if found.model != chat.found.label or not chat.is_open:
             line += f", held with {found.model}: /load {found.model} goes on with that"
         output.say(output.dim(output.escape_line(line)))
         return
