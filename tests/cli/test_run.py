@@ -229,6 +229,8 @@ def test_template_is_a_family_or_a_file(model: str, tmp_path: Path) -> None:
     file.write_bytes(b"\xff")
     done = cli("run", model, "--template", str(file), "hi", home=tmp_path)
     assert is_error(done.stderr, "not UTF-8")
+    done = cli("run", model, "--template=~nouser/t", "hi", home=tmp_path)
+    assert done.returncode == 1 and is_error(done.stderr, "cannot read the template ~nouser/t: ")
     file.write_bytes(b"a" * (2**20 + 1))
     done = cli("run", model, "--template", str(file), "hi", home=tmp_path)
     assert done.returncode == 2 and is_error(done.stderr, "1,048,576 bytes")
@@ -383,6 +385,8 @@ def test_model_that_is_not_there(tmp_path: Path) -> None:
     assert is_error(done.stderr, "5000 characters") and len(done.stderr) < 600
     done = cli("run", "./" + "a" * 5000 + ".gguf", "hi", home=tmp_path)
     assert done.returncode == 1 and is_error(done.stderr, "File name too long")
+    done = cli("run", "~nouser/m.gguf", "hi", home=tmp_path)
+    assert done.returncode == 1 and is_error(done.stderr, "cannot open ~nouser/m.gguf: ")
 
 
 def test_model_file_without_suffix_gets_a_hint(tmp_path: Path) -> None:

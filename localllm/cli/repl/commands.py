@@ -50,7 +50,7 @@ def _help(repl: Repl, argument: str) -> None:
     else:
         rows = [(f"/{name} {row.usage}".rstrip(), row.help) for name, row in COMMANDS.items()]
         lines = [*_columns(rows), "", *_columns(list(_KEYS))]
-    output.emit("".join(f"{line}\n" for line in lines))
+    output.tell("".join(f"{line}\n" for line in lines))
 
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:

@@ -152,8 +152,8 @@ def _set_parameter(repl: Repl, name: str, value: str) -> None:
     row = find(name)
     sampling = repl.chat.settings.sampling
     if not value:
-        output.emit(f"{row.name} is {_current(repl, row)}\n  {row.help}\n")
-        output.emit(f"  It may be {row.span}.\n")
+        current = _current(repl, row)
+        output.tell(f"{row.name} is {current}\n  {row.help}\n  It may be {row.span}.\n")
         return
     if value.lower() == "default":
         sampling.pop(row.name, None)
