@@ -36,6 +36,10 @@ class ArgumentError(LocalLLMError):
     exit_code = 2
 
 
+class ContextFullError(ArgumentError):
+    """A prompt has more tokens than the context holds."""
+
+
 class ChatTemplateError(ArgumentError):
     """A chat template refused the messages, broke off or asked for too much."""
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from localllm.engine.exchange import Chunk, Question, Stats, TokenLogprobs
-from localllm.errors import ArgumentError, CancelledError, UnsupportedError
+from localllm.errors import ArgumentError, CancelledError, ContextFullError, UnsupportedError
 from localllm.params import GenerateParams, recommended
 from localllm.store.answers import Answer, Fingerprint
 
@@ -289,7 +289,7 @@ class Session:
         if not prompt:
             raise ArgumentError("the prompt is empty", hint="give at least one character")
         if len(prompt) >= self.info.n_ctx:
-            raise ArgumentError(
+            raise ContextFullError(
                 f"the prompt has {len(prompt)} tokens and the context holds {self.info.n_ctx}",
                 hint="shorten the prompt or raise the context with --ctx",
             )

@@ -76,9 +76,19 @@ class AnswerView:
             self.shown.text = "".join(self._pieces)
             self.shown.reasoning = "".join(self._thoughts)
         self._end_reasoning()
-        if not self._quiet and not self.shown.text.endswith("\n"):
-            output.emit("\n")
+        if not self._quiet:
+            self._end()
         return self.shown
+
+    def _end(self) -> None:
+        shown = self.shown
+        if shown.reasoning and not shown.text:
+            if shown.finish_reason == "length":
+                output.note("the tokens ran out while the model reasoned: there is no answer")
+            elif shown.finish_reason != "cancelled":
+                output.note("the model ended while it reasoned: there is no answer")
+        elif not shown.text.endswith("\n"):
+            output.emit("\n")
 
     def _add(self, chunk: Chunk) -> None:
         self.shown.finish_reason = chunk.finish_reason or self.shown.finish_reason

@@ -169,12 +169,12 @@ def _format_hint(found: Found, message: str) -> str:
 
 
 def _existing_file(text: str) -> Path:
-    path = Path(text).expanduser()
     try:
+        path = Path(text).expanduser()
         if path.is_file():
             return path
         exists = path.exists()
-    except (OSError, ValueError) as e:  # too long a name, a NUL
+    except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, ~ without such a user
         raise FileError(f"cannot open {text[:200]}: {getattr(e, 'strerror', None) or e}") from e
     if path.is_dir():
         raise FileError(f"{text} is a folder, not a GGUF file", "Name a file inside it.")

@@ -68,8 +68,15 @@ def print_error(error: LocalLLMError) -> None:
 
 
 def say(line: str) -> None:
-    """A line for the user, on stderr. Nothing happens if stderr is closed."""
-    whisper(line + "\n")
+    """A line for the user, on stderr; on a screen its words stay whole. Nothing happens if stderr
+    is closed."""
+    whisper(_wrapped(line, sys.stderr) + "\n")
+
+
+def tell(text: str) -> None:
+    """Writes what a user asked to be told to stdout; on a screen words stay whole. Raises as
+    `emit`."""
+    emit(_wrapped(text, sys.stdout))
 
 
 def whisper(text: str) -> None:
@@ -107,14 +114,26 @@ def write_plainly(asked: bool) -> None:
 
 
 def wrap_words(asked: bool) -> None:
-    """Whether answers on a terminal are broken between words; else the terminal breaks lines."""
+    """Whether lines on a terminal are broken between words; else the terminal breaks lines."""
     global _wraps_words
     _wraps_words = asked
 
 
 def wraps_words() -> bool:
     """Whether stdout is a terminal on which words are to stay whole."""
-    return _wraps_words and _is_terminal(sys.stdout) and not is_plain()
+    return _wraps_on(sys.stdout)
+
+
+def _wraps_on(stream: IO[str] | None) -> bool:
+    return _wraps_words and _is_terminal(stream) and not is_plain()
+
+
+def _wrapped(text: str, stream: IO[str] | None) -> str:
+    if len(text) < columns() or not _wraps_on(stream):
+        return text
+    from localllm.cli.word_wrap import wrapped
+
+    return wrapped(text, columns())
 
 
 def is_plain() -> bool:

@@ -162,17 +162,19 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 
 def _template(text: str) -> str:
     """The text of a template file; a family's name stays as it is."""
-    path = Path(text).expanduser()
-    if not ref.is_path(text) and not path.is_file():
-        return text
     try:
+        path = Path(text).expanduser()
+        if not ref.is_path(text) and not path.is_file():
+            return text
         with path.open("rb") as file:
             data = file.read(MAX_TEMPLATE_BYTES + 1)
         if len(data) > MAX_TEMPLATE_BYTES:
             raise ArgumentError(f"--template: {text} is longer than {MAX_TEMPLATE_BYTES:,} bytes")
         return data.decode("utf-8")
-    except (OSError, ValueError) as e:
-        reason = getattr(e, "strerror", None) or "it is not UTF-8 text"
+    except UnicodeDecodeError as e:
+        raise FileError(f"cannot read the template {text[:200]}: it is not UTF-8 text") from e
+    except (OSError, ValueError, RuntimeError) as e:  # a NUL, ~ without such a user
+        reason = getattr(e, "strerror", None) or e
         raise FileError(f"cannot read the template {text[:200]}: {reason}") from e
 
 

@@ -1,18 +1,50 @@
-"""Words whole on the screen, in a text that comes in pieces.
+"""Words whole on the screen.
 
-Every character is shown at once, so a word is on the screen before its end is known. If it passes
-the edge, what is there of it is taken back and goes to the next line. Lines of code between
-``` are left as they are: they are copied more often than read.
+An answer comes in pieces, and every character of it is shown at once, so a word is on the screen
+before its end is known. If it passes the edge, what is there of it is taken back and goes to the
+next line. Lines of code between ``` are left as they are: they are copied more often than read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from localllm.cli.output import cells_of
 
 _FENCE = "```"
 _TAB = 8
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+_WORD = re.compile("( *)([^ ]+)")
+
+
+def wrapped(text: str, columns: int) -> str:
+    """A text that is known whole, its lines broken between words. Colours take no room, a line
+    goes on under its own indentation. A word longer than a line, such as a path, is left to the
+    terminal, from which it can be copied whole."""
+    width = max(columns - 1, 1)
+    return "\n".join([_wrapped_line(line, width) for line in text.split("\n")])
+
+
+def _wrapped_line(line: str, width: int) -> str:
+    if _cells_of_styled(line) <= width:
+        return line
+    rest = line.lstrip(" ")
+    indent = line[: len(line) - len(rest)]
+    if len(indent) > width // 2:
+        indent = ""
+    lines, current = [], ""
+    for spaces, word in _WORD.findall(rest):
+        longer = (current + spaces if current else indent) + word
+        if current and _cells_of_styled(longer) > width:
+            lines.append(current)
+            longer = indent + word
+        current = longer
+    return "\n".join([*lines, current])
+
+
+def _cells_of_styled(text: str) -> int:
+    return cells_of(_SGR.sub("", text))
 
 
 class WordWrap:

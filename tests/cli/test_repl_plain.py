@@ -61,6 +61,15 @@ def test_failures_are_seen_in_the_exit_code(model: str, tmp_path: Path) -> None:
     assert "not UTF-8: byte 0xff at position 1" in done.stderr
 
 
+def test_names_that_cannot_be(model: str, tmp_path: Path) -> None:
+    words = ("/", "./", "~nouser/x", "./a\0b", "./" + "x" * 300)
+    lines = ["say x", *(f"/{verb} {word}" for verb in ("save", "load") for word in words)]
+    stdin = "\n".join(lines).encode()
+    done = cli("run", "--plain", model, home=tmp_path, stdin=stdin)
+    assert done.returncode == 1 and done.stderr.count("error: ") == 2 * len(words)
+    assert "internal error" not in done.stderr
+
+
 def test_long_lines(model: str, tmp_path: Path) -> None:
     whole = b"digest " + b"x" * 1_000_000
     done = cli("run", "--plain", model, home=tmp_path, stdin=whole + b"\n")

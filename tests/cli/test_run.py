@@ -214,6 +214,15 @@ def test_reasoning_is_a_line_on_stderr(model: str, tmp_path: Path) -> None:
     assert re.fullmatch(r"thinking\nthought for .*\nanswer:\n", done.stderr)
 
 
+def test_an_answer_that_is_only_reasoning(model: str, tmp_path: Path) -> None:
+    done = cli("run", "--max-tokens=2", model, "think 9", home=tmp_path)
+    assert done.stdout == "" and "note: the tokens ran out while the model reasoned" in done.stderr
+    done = cli("run", "--max-tokens=2", "--json", model, "think 9", home=tmp_path)
+    assert json.loads(done.stdout)["text"] == "" and done.stderr == ""
+    done = cli("run", model, "reason hm|", home=tmp_path)
+    assert done.stdout == "" and "note: the model ended while it reasoned" in done.stderr
+
+
 def test_template_is_a_family_or_a_file(model: str, tmp_path: Path) -> None:
     assert answered(model, tmp_path, "--template=chatml", "hi")["opened"]["template"] == "chatml"
     file = tmp_path / "t.jinja"
@@ -225,6 +234,8 @@ def test_template_is_a_family_or_a_file(model: str, tmp_path: Path) -> None:
     file.write_bytes(b"\xff")
     done = cli("run", model, "--template", str(file), "hi", home=tmp_path)
     assert is_error(done.stderr, "not UTF-8")
+    done = cli("run", model, "--template=~nouser/t", "hi", home=tmp_path)
+    assert done.returncode == 1 and is_error(done.stderr, "cannot read the template ~nouser/t: ")
     file.write_bytes(b"a" * (2**20 + 1))
     done = cli("run", model, "--template", str(file), "hi", home=tmp_path)
     assert done.returncode == 2 and is_error(done.stderr, "1,048,576 bytes")
@@ -379,6 +390,8 @@ def test_model_that_is_not_there(tmp_path: Path) -> None:
     assert is_error(done.stderr, "5000 characters") and len(done.stderr) < 600
     done = cli("run", "./" + "a" * 5000 + ".gguf", "hi", home=tmp_path)
     assert done.returncode == 1 and is_error(done.stderr, "File name too long")
+    done = cli("run", "~nouser/m.gguf", "hi", home=tmp_path)
+    assert done.returncode == 1 and is_error(done.stderr, "cannot open ~nouser/m.gguf: ")
 
 
 def test_model_file_without_suffix_gets_a_hint(tmp_path: Path) -> None:

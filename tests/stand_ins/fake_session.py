@@ -30,7 +30,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from localllm.engine.machine import MachineFacts, Roofs
 
-from localllm.errors import ArgumentError, ChatTemplateError, LocalLLMError, UnsupportedError
+from localllm.errors import (
+    ArgumentError,
+    ChatTemplateError,
+    ContextFullError,
+    FileError,
+    LocalLLMError,
+    UnsupportedError,
+)
 from localllm.params import GenerateParams
 from localllm.store.answers import Answer, Fingerprint
 
@@ -88,7 +95,7 @@ class Session:
         self.notes: tuple[str, ...] = ()
         self.progress_tokens = (0, 0)
         self.answer: Answer | None = None
-        self._kept = ""
+        self._kept, self._closed = "", False
         self._cancelled = threading.Event()
 
     @classmethod
@@ -107,6 +114,8 @@ class Session:
         progress: Callable[[float], None] | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> Session:
+        if not path.exists():
+            raise FileError(f"cannot open {path}: No such file or directory")
         if isa == "neon":
             raise ArgumentError("the instruction set neon is not usable on this machine")
         for permille in (0, 250, 500):
@@ -150,6 +159,8 @@ class Session:
         *,
         think: bool | str | None = None,
     ) -> Iterator[Chunk]:
+        if self._closed:
+            raise TypeError("a session that was closed")
         question = messages[-1]["content"]
         if question == "no template" or self.path.name.startswith("base"):
             raise UnsupportedError("the file has no template\x1b")
@@ -174,6 +185,7 @@ class Session:
 
     def close(self) -> None:
         self.cancel()
+        self._closed = True
 
     def __enter__(self) -> Session:
         return self
@@ -191,7 +203,7 @@ class Session:
         raw: bool,
     ) -> Iterator[Chunk]:
         if len(prompt) >= self.info.n_ctx and self.info.n_ctx < 2048:
-            raise ArgumentError(
+            raise ContextFullError(
                 f"the prompt has {len(prompt)} tokens and the context holds {self.info.n_ctx}",
                 "shorten the prompt or raise the context with --ctx",
             )

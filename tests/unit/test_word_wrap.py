@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import textwrap
 
 import pytest
 
-from localllm.cli.word_wrap import WordWrap
+from localllm.cli.word_wrap import WordWrap, wrapped
 
 pyte = pytest.importorskip("pyte")
 
@@ -69,3 +70,33 @@ def test_code_is_left_alone() -> None:
 def test_everything_is_shown_at_once() -> None:
     wrap = WordWrap(lambda: 80)
     assert [wrap.feed(c) for c in "he y"] == list("he y")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "lines"),
+    [
+        ("one two three", 9, ["one two", "three"]),
+        ("one two\n\nthree four", 8, ["one two", "", "three", "four"]),
+        ("  one two three", 10, ["  one two", "  three"]),
+        ("a /long/path/of/it b", 8, ["a", "/long/path/of/it", "b"]),
+        ("one  two   three", 12, ["one  two", "three"]),
+        ("漢字 漢字 漢字", 10, ["漢字 漢字", "漢字"]),
+        ("          deep one", 10, ["deep one"]),
+        ("fits", 5, ["fits"]),
+        ("fits not", 1, ["fits", "not"]),
+    ],
+)
+def test_a_text_known_whole(text: str, columns: int, lines: list[str]) -> None:
+    assert wrapped(text, columns).split("\n") == lines
+
+
+@pytest.mark.parametrize("columns", [7, 20, 40])
+@pytest.mark.parametrize("seed", range(5))
+def test_colours_take_no_room(columns: int, seed: int) -> None:
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 6))) for _ in range(30)]
+    styled = [f"\x1b[31;1m{word}\x1b[0m" if rng.random() < 0.3 else word for word in words]
+    expected = textwrap.wrap(" ".join(words), columns - 1)
+    shown = wrapped(" ".join(styled), columns)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown).split("\n") == expected
+    assert shown.replace("\n", " ") == " ".join(styled)

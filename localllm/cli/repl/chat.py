@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +13,22 @@ from localllm.cli.asking import Asker, Recorder, parameters
 from localllm.cli.interrupt import Interrupts
 from localllm.cli.options import Found, hints
 from localllm.cli.repl.terminal import no_echo
-from localllm.errors import ArgumentError
+from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
 from localllm.params import GenerateParams
 
 if TYPE_CHECKING:
     from localllm.cli.opening import Opening
+    from localllm.cli.repl.saved import Saved
     from localllm.cli.run import Wishes
     from localllm.session import Session
 
 #: {"role": "user" or "assistant", "content"}, and where there are any "reasoning_content",
 #: "images" (paths), "id" (of the record) and "finish_reason".
 Message = dict[str, Any]
+_CONTEXT_HINT = (
+    "/clear begins a new conversation (/save NAME keeps this one), /regenerate tries for a shorter "
+    "last answer, and localllm run --ctx N has more room, if the model was trained for it."
+)
 _SENT = ("role", "content", "reasoning_content", "images")
 
 
@@ -49,12 +55,19 @@ class Settings:
     verbose: bool = False
 
 
+class NoModelError(LocalLLMError):
+    """No model is open: another one could not be loaded, and the old one did not come back."""
+
+
 class Chat:
     """One conversation over one session, which another model may replace."""
 
     def __init__(self, found: Found, session: Session, wishes: Wishes) -> None:
-        self.found, self.session = found, session
+        self.found = found
         self.opening: Opening = wishes.opening
+        self._wishes = wishes
+        self._session: Session | None = session
+        self._why_none = ""  # why there is no session
         self.settings = Settings(
             sampling=dict(wishes.sampling),
             system=wishes.system,
@@ -67,6 +80,26 @@ class Chat:
         self._asker = Asker(found, session, raw=wishes.raw)
         self._recorder = Recorder(enabled=wishes.record)
         self._told: set[str] = set()
+
+    @property
+    def session(self) -> Session:
+        """The session of the model that is open. Raises `NoModelError`."""
+        if self._session is None:
+            raise NoModelError(
+                f"no model is open: {self._why_none}",
+                "/load NAME opens one. The conversation is kept.",
+            )
+        return self._session
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session."""
+        return self._session is not None
+
+    @property
+    def recommended(self) -> Mapping[str, Any]:
+        """The parameters that the open model's file recommends."""
+        return self._session.info.recommended if self._session else {}
 
     @property
     def last_reasoning(self) -> str:
@@ -92,32 +125,56 @@ class Chat:
         """Forgets the messages, and what the engine keeps of them."""
         self.messages = []
         self.totals = Totals()
-        self.session.forget()
+        if self._session is not None:
+            self._session.forget()
 
-    def replace(self, messages: list[Message]) -> None:
-        """Goes on with another conversation."""
+    def replace(self, saved: Saved) -> None:
+        """Goes on with another conversation and its settings; what the command line asked for
+        holds nevertheless."""
         self.clear()
-        self.messages = messages
+        self.messages = saved.messages
+        wishes, settings = self._wishes, self.settings
+        settings.sampling = {**saved.params, **wishes.sampling}
+        settings.system = saved.system if wishes.system is None else wishes.system
+        settings.think = saved.think if wishes.think is None else wishes.think
 
     def switch(self, name: str) -> None:
         """Goes on with another model. If that cannot be loaded, or Ctrl-C stops it, the old one is
-        loaded again."""
+        loaded again; where that fails too, no model is open."""
         found = opening.find(name)
-        self.session.close()  # both at once may not fit into the memory
+        self._why_none = f"{found.label} was not loaded"
+        self.close()  # both at once may not fit into the memory
         try:
             self._use(found, raw=False)
-        except BaseException:
-            self._use(self.found, raw=self._asker.raw)
+        except (Exception, KeyboardInterrupt) as e:
+            self._come_back(found, e)
             raise
 
+    def _come_back(self, failed: Found, why: BaseException) -> None:
+        """Loads the old model again, after the error of a new one. Raises a `NoModelError` with
+        both reasons."""
+        old = self.found
+        reason = self._why_none = _reason(why)
+        no_model = "No model is open: /load NAME opens one. The conversation is kept."
+        if old.path == failed.path:
+            raise NoModelError(reason, no_model) from why
+        try:
+            self._use(old, raw=self._asker.raw)
+        except (Exception, KeyboardInterrupt) as e:
+            also = f"{old.label} did not come back: {_reason(e)}"
+            self._why_none = f"{reason}; {also}"
+            raise NoModelError(reason, f"{also}. {no_model}") from why
+
     def _use(self, found: Found, *, raw: bool) -> None:
-        self.session = opening.load(found, self.opening, ends=False)
+        self._session = opening.load(found, self.opening, ends=False)
         self.found = found
-        self._asker = Asker(found, self.session, raw=raw)
+        self._asker = Asker(found, self._session, raw=raw)
 
     def close(self) -> None:
-        """Ends the session that is open now."""
-        self.session.close()
+        """Ends the session, if one is open."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def _answer(self, asked: list[Message], sampling: dict[str, Any]) -> bool:
         params = parameters(self.session, sampling)
@@ -127,7 +184,13 @@ class Chat:
             fold_hint="" if output.is_plain() else " (/think show)",
         )
         with hints(self.found), no_echo(), Interrupts(self.session.cancel, ends=False):
-            shown = view.show(self._asker.ask(self._to_send(asked), params, self.settings.think))
+            try:
+                answer = self._asker.ask(self._to_send(asked), params, self.settings.think)
+                shown = view.show(answer)
+            except ContextFullError as e:
+                if len(asked) > 1:
+                    e.hint = _CONTEXT_HINT
+                raise
         identity = self._recorder.save(self.session)
         nothing = shown.finish_reason == "cancelled" and not (shown.text or shown.reasoning)
         if not nothing:
@@ -179,3 +242,9 @@ class Chat:
             output.say(report.verbose_text(facts))
             if identity is not None:
                 output.say(f"{'replay with':12} localllm replay {identity}")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, LocalLLMError):
+        return error.message
+    return "Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"

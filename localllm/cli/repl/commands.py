@@ -50,7 +50,7 @@ def _help(repl: Repl, argument: str) -> None:
     else:
         rows = [(f"/{name} {row.usage}".rstrip(), row.help) for name, row in COMMANDS.items()]
         lines = [*_columns(rows), "", *_columns(list(_KEYS))]
-    output.emit("".join(f"{line}\n" for line in lines))
+    output.tell("".join(f"{line}\n" for line in lines))
 
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:
@@ -96,7 +96,8 @@ COMMANDS: dict[str, Command] = {
     "edit": Command("[TEXT]", "write a text in $EDITOR and send it", editor.edit),
     "clear": Command("", "forget the conversation", _clear),
     "save": Command(
-        "NAME", "keep the conversation; NAME.md to read it", files.save, files.complete_save
+        "[--force] NAME", "keep the conversation; NAME.md to read it", files.save,
+        files.complete_save,
     ),
     "load": Command(
         "NAME", "go on with a saved conversation, or another model", files.load,

@@ -17,14 +17,25 @@ if TYPE_CHECKING:
     from localllm.cli.repl.loop import Repl
 
 
+FORCE = "--force"
+
+
 def save(repl: Repl, argument: str) -> None:
-    """Writes the conversation under a name, or into a file of the user's that is not there yet."""
-    if not argument:
+    """Writes the conversation under a name or into a file of the user's. What is there already is
+    overwritten if this run loaded or wrote it, or with --force."""
+    words = argument.split()
+    forced = FORCE in words[:1]
+    name = argument.removeprefix(FORCE).strip() if forced else argument
+    if not name:
         raise ArgumentError("/save needs a name", "/save NAME, /save NAME.md or /save ./file.json")
-    path = saved.path_of(argument)
-    if saved.is_path(argument) and path.exists() and path not in repl.written:
-        raise FileError(f"{path} is there already", "Choose another name: nothing was written.")
-    chat = repl.chat
+    path, chat = saved.path_of(name), repl.chat
+    if not chat.messages:
+        raise ArgumentError("there is nothing to save: the conversation is empty")
+    if not forced and path not in repl.written and saved.exists(path):
+        raise FileError(
+            f"{path} is there already, and this conversation did not come from it",
+            f"Choose another name, or overwrite it: /save {FORCE} {name}",
+        )
     saved.save(
         path,
         saved.Saved(
@@ -52,12 +63,10 @@ def load(repl: Repl, argument: str) -> None:
     if path is not None:
         found = saved.load(path)
         chat = repl.chat
-        chat.replace(found.messages)
-        chat.settings.system, chat.settings.think = found.system, found.think
-        chat.settings.sampling = dict(found.params)
+        chat.replace(found)
         repl.written.add(path)
         line = f"{count(len(found.messages), 'message')} of {path.stem}"
-        if found.model != chat.found.label:
+        if found.model != chat.found.label or not chat.is_open:
             line += f", held with {found.model}: /load {found.model} goes on with that"
         output.say(output.dim(output.escape_line(line)))
         return
@@ -71,7 +80,7 @@ def load(repl: Repl, argument: str) -> None:
 
 def complete_save(words: list[str]) -> list[str]:
     """Names that are taken: the same one is usual."""
-    return saved.names() if not words else []
+    return [*saved.names(), FORCE] if not words else saved.names() if words == [FORCE] else []
 
 
 def complete_load(words: list[str]) -> list[str]:
@@ -89,11 +98,15 @@ def complete_load(words: list[str]) -> list[str]:
 def _conversation(text: str) -> Path | None:
     if saved.is_path(text):
         path = saved.path_of(text)
-        return path if path.suffix == ".json" and path.is_file() else None
+        return path if path.suffix == ".json" and _is_file(path) else None
     try:
         path = saved.path_of(text)
     except ArgumentError:
         return None  # such as smollm2:135m
     if path.suffix == ".md":
         raise ArgumentError(f"{text[:80]} is for reading", "Load the one that was saved as JSON.")
-    return path if path.is_file() else None
+    return path if _is_file(path) else None
+
+
+def _is_file(path: Path) -> bool:
+    return saved.exists(path) and path.is_file()

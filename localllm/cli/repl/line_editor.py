@@ -61,9 +61,9 @@ class LineEditor:
             raise ArgumentError(f"{history.VARIABLE} is set, so what is typed is not kept")
         self._history.enabled = wanted
 
-    def read(self, default: str) -> str:
+    def read(self) -> str:
         self._interrupted = ""
-        text = self._prompt.prompt(default=default)
+        text = self._prompt.prompt()
         if self._history.problem and not self._remarked:
             self._remarked = True
             output.note(self._history.problem)

@@ -24,14 +24,13 @@ class Reader(Protocol):
     """Where the user's texts come from."""
 
     interactive: bool  # a person is at the other end
-    edits: bool  # read() shows its default
+    edits: bool  # the line can be edited, and Up brings earlier texts back
 
     def keep_history(self, wanted: bool) -> None:
         """Whether what is typed is kept from now on. Raises `ArgumentError` where it cannot be."""
 
-    def read(self, default: str) -> str:
-        """The next text; `default` is there to be edited, where that can be. Raises EOFError at
-        the end, KeyboardInterrupt for Ctrl-C."""
+    def read(self) -> str:
+        """The next text. Raises EOFError at the end, KeyboardInterrupt for Ctrl-C."""
 
     def expand(self, text: str) -> str:
         """The text with what stands for a long paste replaced by it."""
@@ -45,10 +44,11 @@ class Repl:
 
     def __init__(self, chat: Chat, reader: Reader) -> None:
         self.chat, self.reader = chat, reader
-        self.kept = ""  # a text that could not be sent, to be edited
-        self.unsent = ""  # the same, until a text is sent
+        self.unsent = ""  # a text that was not answered, until another one is
         self.written: set[Path] = set()  # files that /save may write again
         self.leaving = False
+        self._sending = False
+        self._told_kept = False
         self._n_failed = 0
         self._n_interrupts = 0
 
@@ -76,7 +76,7 @@ class Repl:
 
     def ask(self, text: str) -> None:
         """Sends a text that is no command. Whatever keeps it from being answered, it is kept."""
-        self.kept = self.unsent = text
+        self.unsent, self._sending = text, True
         attached = attach(text)
         content = self.reader.expand(attached.text)
         prompt_text.require_text("the text", content)
@@ -86,12 +86,14 @@ class Repl:
         if attached.pictures:
             message["images"] = attached.pictures
         if self.chat.send(message):
-            self.kept = self.unsent = ""
+            self.unsent = ""
+        else:
+            self._tell_kept()
 
     def _turn(self) -> None:
-        default, self.kept = self.kept, ""
+        self._sending = False
         try:
-            text = self.reader.read(default)
+            text = self.reader.read()
         except EOFError:
             self.leaving = True
             if self.reader.interactive:
@@ -108,8 +110,15 @@ class Repl:
     def _failed(self, error: LocalLLMError) -> None:
         self._n_failed += 1
         output.print_error(error)
-        if self.kept and self.reader.interactive and not self.reader.edits:
-            output.say("The text is kept: /edit brings it back.")
+        if self._sending:
+            self._tell_kept()
+
+    def _tell_kept(self) -> None:
+        """Says, the first time, where a text is that was not answered."""
+        if self.reader.interactive and not self._told_kept:
+            self._told_kept = True
+            ways = "Up brings it back, /edit too" if self.reader.edits else "/edit brings it back"
+            output.say(output.dim(f"The text is kept: {ways}."))
 
     def _interrupted(self) -> None:
         if not self.reader.edits:

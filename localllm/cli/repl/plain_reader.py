@@ -20,7 +20,7 @@ class PlainReader:
     def __init__(self) -> None:
         self.interactive = sys.stdin is not None and sys.stdin.isatty()
 
-    def read(self, default: str) -> str:
+    def read(self) -> str:
         lines = [self._line("> ")]
         if open_quotes(lines[0]):
             n_bytes = len(lines[0])

@@ -59,16 +59,35 @@ def is_path(text: str) -> bool:
 
 def path_of(text: str) -> Path:
     """The file of a name, or of a path with a slash. Raises `ArgumentError` for a name that would
-    not be a plain file in the folder."""
+    not be a plain file in the folder, and for a path that names no file."""
     if is_path(text):
-        path = Path(text).expanduser()
-        return path if path.suffix in (".json", ".md") else path.with_name(path.name + ".json")
+        return _path_of_user(text)
     if not _NAME.fullmatch(text) or _DEVICES.fullmatch(text):
         raise ArgumentError(
             f"{text[:80]!a} cannot be the name of a conversation",
             "At most 64 letters, digits, dots, _ and -, or a path with a slash: ./name.json",
         )
     return folder() / (text if text.endswith((".json", ".md")) else f"{text}.json")
+
+
+def _path_of_user(text: str) -> Path:
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as e:  # ~ without such a user
+        raise ArgumentError(f"{text[:80]!a} names no folder: {e}") from e
+    if "\0" in text:
+        raise ArgumentError(f"{text[:80]!a} holds a NUL, which no file name can")
+    if text.endswith(("/", os.sep)) or path.name in ("", "..") or text == "~":
+        raise ArgumentError(f"{text[:80]!a} names a folder", "Name a file in it: ./name.json")
+    return path if path.suffix in (".json", ".md") else path.with_name(path.name + ".json")
+
+
+def exists(path: Path) -> bool:
+    """Whether something of that name is there. Raises `FileError` where it cannot be told."""
+    try:
+        return path.exists() or path.is_symlink()
+    except OSError as e:
+        raise _refused("look at", path, e) from e
 
 
 def save(path: Path, saved: Saved) -> None:
@@ -80,7 +99,7 @@ def save(path: Path, saved: Saved) -> None:
         with replacing(path, mode=0o600) as file:
             file.write(text.encode("utf-8", "replace"))
     except OSError as e:
-        raise disk_error("write", path, e) from e
+        raise _refused("write", path, e) from e
 
 
 def load(path: Path) -> Saved:
@@ -97,6 +116,11 @@ def load(path: Path) -> Saved:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ArgumentError) as e:
         reason = f"{type(e).__name__} {e}"[:120]
         raise FormatError(f"{path} is not a conversation, or damaged: {reason}") from e
+
+
+def _refused(action: str, path: Path, error: OSError) -> FileError:
+    kept = "The conversation is still here: /save it again."
+    return disk_error(action, path, error, kept=kept, movable=path.parent == folder())
 
 
 def _json(saved: Saved) -> str:

@@ -30,6 +30,7 @@ HELP = {
         "/set think, nothink            as /think on, /think off",
         "/set history, nohistory        whether what is typed is kept",
         "/set verbose, quiet            counts and timings after each answer",
+        "/set wordwrap, nowordwrap      whether lines are broken between words",
         "Parameters: " + ", ".join(PARAMETERS),
     ),
     "think": (
@@ -39,9 +40,13 @@ HELP = {
         "hide                           nothing of it",
     ),
     "show": ("info, license, parameters, system, template",),
+    "save": (
+        "NAME lies in the data folder; a name with a slash is a file of yours.",
+        "What is there already is kept, unless this conversation came from it: --force overwrites.",
+    ),
     "load": (
-        "A saved conversation comes with its settings. Another model goes on with the conversation",
-        "that is there.",
+        "A saved conversation comes with its settings, but for those that the command line gave.",
+        "Another model goes on with the conversation that is there.",
     ),
 }
 
@@ -116,7 +121,9 @@ def stats(repl: Repl, argument: str) -> None:
         output.emit("There is no answer yet.\n")
         return
     rows = {
-        "last answer": report.footer(session.stats),
+        "last answer": report.footer(session.stats)
+        if session.stats.prompt_tokens
+        else f"none yet by {chat.found.label}",
         "answers": f"{totals.answers} in {totals.seconds:.1f} s",
         "prompts": report.count(totals.prompt_tokens, "token")
         + f", {totals.cached_tokens:,} of them from cache",
@@ -145,8 +152,8 @@ def _set_parameter(repl: Repl, name: str, value: str) -> None:
     row = find(name)
     sampling = repl.chat.settings.sampling
     if not value:
-        output.emit(f"{row.name} is {_current(repl, row)}\n  {row.help}\n")
-        output.emit(f"  It may be {row.span}.\n")
+        current = _current(repl, row)
+        output.tell(f"{row.name} is {current}\n  {row.help}\n  It may be {row.span}.\n")
         return
     if value.lower() == "default":
         sampling.pop(row.name, None)
@@ -191,12 +198,22 @@ def _history(wanted: bool, line: str) -> Callable[[Repl, str], None]:
     return change
 
 
+def _word_wrap(wanted: bool, line: str) -> Callable[[Repl, str], None]:
+    def change(repl: Repl, argument: str) -> None:
+        output.wrap_words(wanted)
+        output.say(output.dim(line))
+
+    return change
+
+
 _WORDS: dict[str, Callable[[Repl, str], None]] = {
     "system": system,
     "think": lambda repl, argument: think(repl, argument or "on"),
     "nothink": lambda repl, argument: think(repl, "off"),
     "history": _history(True, "What is typed is kept for the next time."),
     "nohistory": _history(False, "What is typed is not kept."),
+    "wordwrap": _word_wrap(True, "Lines are broken between words."),
+    "nowordwrap": _word_wrap(False, "The terminal breaks lines."),
     "verbose": _verbose(True, "Counts and timings follow each answer."),
     "quiet": _verbose(False, "No counts and timings."),
 }
@@ -237,7 +254,7 @@ def _parameters(repl: Repl) -> str:
 
 def _current(repl: Repl, row: Parameter) -> str:
     """The value of a parameter and where it comes from, if it is not the default."""
-    sampling, recommended = repl.chat.settings.sampling, repl.chat.session.info.recommended
+    sampling, recommended = repl.chat.settings.sampling, repl.chat.recommended
     if row.name in sampling:
         return f"{_value(sampling[row.name])}  (set)"
     if row.name in recommended:
