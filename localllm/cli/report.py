@@ -24,6 +24,7 @@ def facts(
         "id": session.answer.id if session.answer else None,
         "digest": found.digest,
         "engine": info.engine,
+        "template": info.template,
         "finish_reason": finish_reason,
         "prompt_tokens": stats.prompt_tokens,
         "cached_tokens": stats.cached_tokens,
@@ -101,13 +102,22 @@ def verbose_text(report: dict[str, Any]) -> str:
         + (f", {reasoning} of them reasoning" if reasoning else "")
         + f", ended by {report['finish_reason']}",
         "seed": f"{report['seed']}, temperature {report['temperature']:g}",
+        "template": _template(report["template"]),
         "threads": f"{report['n_threads']}, {report['isa']}",
         "weights": output.size_text(report["weight_bytes"]),
         "context": f"{report['n_ctx']} tokens, {report['kv_type']}, "
         f"{output.size_text(report['kv_bytes'])} reserved",
     }
-    lines = [f"{name:12} {output.escape_line(text)}" for name, text in rows.items()]
+    lines = [f"{name:12} {output.escape_line(text)}" for name, text in rows.items() if text]
     return "\n" + "\n".join(lines)
+
+
+def _template(origin: str | None) -> str:
+    """Where the chat template comes from, if not from the file."""
+    if origin is None:
+        return "none"
+    family = origin.removeprefix("fallback:")
+    return f"of the {family} family, the file has none" if family != origin else ""
 
 
 def _logprob(token: TokenLogprobs) -> dict[str, Any]:

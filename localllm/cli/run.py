@@ -16,12 +16,11 @@ from localllm.cli.asking import Asker, Recorder, parameters
 from localllm.cli.generation_options import THINK, RunCommand, chosen, parameter_options
 from localllm.cli.interrupt import EXIT_CODE, Interrupts
 from localllm.cli.opening import Opening
-from localllm.cli.options import ModelName, Number, hints
+from localllm.cli.options import ModelName, Number, hints, machine_options
 from localllm.errors import ArgumentError, FileError
 from localllm.store import ref
 
 ENGINES = ("auto", "native", "llama.cpp")
-ISAS = ("scalar", "avx2", "avx512", "neon")
 MAX_TEMPLATE_BYTES = 1 << 20
 
 
@@ -82,19 +81,7 @@ class Wishes:
     show_default=True,
     help="How the context is kept in memory.",
 )
-@click.option(
-    "--threads",
-    type=Number(int, 0, 1024),
-    default=0,
-    help="[default: the CPUs this process may use]",
-)
-@click.option(
-    "--isa",
-    type=click.Choice(ISAS),
-    envvar="LOCALLLM_ISA",
-    show_envvar=True,
-    help="Force an instruction set. [default: the best one]",
-)
+@machine_options
 @click.option("--plain", is_flag=True, help="No control sequences: for screen readers and pipes.")
 @click.option("--no-wrap", is_flag=True, help="Let the terminal break lines, also inside words.")
 @click.option("--no-record", is_flag=True, help="Keep no record of the answers for replay.")

@@ -281,8 +281,16 @@ def _license(repl: Repl) -> str:
 
 
 def _template(repl: Repl) -> str:
+    from localllm.session import usual_template
+
     text = repl.chat.opening.template or _metadata(repl, "tokenizer.chat_template")
-    return output.escape(text or "The file has no template.")
+    if text:
+        return output.escape(text)
+    usual = usual_template(repl.chat.found.path)
+    if usual is None:
+        return "The file has no template."
+    family, source = usual
+    return output.escape(f"{source}\n\nThe file has no template: this is the {family} family's.")
 
 
 SHOWN: dict[str, Callable[[Repl], str]] = {
