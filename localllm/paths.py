@@ -53,7 +53,13 @@ class Paths:
 def resolve(platform: str, env: Mapping[str, str]) -> Paths:
     """The folders for a `sys.platform` value and an environment."""
     if chosen := env.get(HOME_VARIABLE):
-        base = Path(chosen).expanduser().absolute()
+        try:
+            base = Path(chosen).expanduser().absolute()
+        except RuntimeError as e:
+            raise FileError(
+                f"{HOME_VARIABLE} is {chosen[:200]!a}, and there is no such user",
+                "Set it to a folder, best with its whole path.",
+            ) from e
         return Paths(base, base / "cache", base / "config")
     home = _home(platform, env)
     if platform == "darwin":

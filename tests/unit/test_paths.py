@@ -103,3 +103,8 @@ def test_ensure(tmp_path: Path) -> None:
         ensure(tmp_path / "file" / "b")
     assert str(tmp_path / "file") in caught.value.message
     assert os.strerror(20) in caught.value.message or os.name == "nt"
+
+
+def test_a_user_who_is_not_there() -> None:
+    with pytest.raises(FileError, match="no such user"):
+        resolve("linux", {"LOCALLLM_HOME": "~nobody-of-that-name/x", "HOME": "/h"})
