@@ -1,4 +1,4 @@
-"""`make bench`: roofs, the op table, and whole models beside llama.cpp, in one table.
+"""`make bench`: roofs, the op table, sampling, and whole models beside llama.cpp, in one table.
 
 Every row that is printed is also added, with the commit, to benchmarks/results/<machine>.csv.
 """
@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import files, ops, report, speed
+from benchmarks import files, ops, report, sampling, speed
 from localllm.engine import machine
 
-SECTIONS = ("roofs", "ops", "speed")
+SECTIONS = ("roofs", "ops", "sampling", "speed")
 MODELS = (*files.REAL, "synthetic:1b:Q4_K_M")
 
 
@@ -66,6 +66,8 @@ def measure(
             yield report.Row("roof", f"int8 dot, {isa}", "Gop/s", threads.int8_gop_per_s(isa))
     if "ops" in sections:
         yield from ops.measure(threads, args.types, args.columns)
+    if "sampling" in sections:
+        yield from sampling.measure()
     if "speed" in sections:
         wanted = speed.tests(args.prefill, args.decode, args.batches)
         for name in args.models:

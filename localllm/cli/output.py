@@ -9,11 +9,12 @@ text. New lines and tabs of model output stay as they are.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
-from typing import IO
+from typing import IO, Any
 
 from localllm.errors import FileError, LocalLLMError
 
@@ -184,6 +185,15 @@ def setup_streams() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+
+
+def finite(value: Any) -> Any:
+    """Plain data for JSON, which has no infinity: a ban in logit_bias, or a probability of 0."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def size_text(n_bytes: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import math
 from collections.abc import Generator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -256,7 +255,7 @@ def _delete_all(records: Answers, yes: bool) -> None:
 
 def _shown(answer: Answer, as_json: bool) -> str:
     if as_json:
-        return json.dumps(_finite({"id": answer.id, **asdict(answer)})) + "\n"
+        return json.dumps(output.finite({"id": answer.id, **asdict(answer)})) + "\n"
     asked = answer.fingerprint
     params = ", ".join(f"{name} {json.dumps(value)}" for name, value in asked.params.items())
     prompt = f"{len(asked.prompt_ids)} tokens"
@@ -275,15 +274,6 @@ def _shown(answer: Answer, as_json: bool) -> str:
         if body:
             text += f"\n{title}\n{output.escape(body)}" + ("" if body.endswith("\n") else "\n")
     return text
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity, which bans a token in logit_bias."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _age(created: str, now: datetime.datetime) -> str:

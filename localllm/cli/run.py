@@ -178,7 +178,7 @@ def _answer_once(model: str, text: str, wishes: Wishes, *, as_json: bool) -> int
         facts = report.facts(found, session, params, wishes.opening.kv_type, shown.finish_reason)
         recorded = Recorder(enabled=wishes.record).save(session)
     if as_json:
-        output.emit(json.dumps(report.with_text(facts, shown)) + "\n")
+        output.emit(json.dumps(output.finite(report.with_text(facts, shown))) + "\n")
     else:
         for note in session.notes:
             output.note(note)

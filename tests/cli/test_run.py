@@ -166,7 +166,7 @@ def test_options_that_repeat(model: str, tmp_path: Path) -> None:
         "--logit-bias", "5:-inf", "hi",
     )["params"]  # fmt: skip
     assert given["stop"] == ['"', "a,b"]
-    assert given["logit_bias"] == [[1, 2.0], [3, 4.0], [5, float("-inf")]]
+    assert given["logit_bias"] == [[1, 2.0], [3, 4.0], [5, "-inf"]]
 
 
 def test_lists_can_be_emptied(model: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
-from benchmarks import ops, report, speed, synthetic
+from benchmarks import ops, report, sampling, speed, synthetic
 from benchmarks.ours import Ours, prompt
 from benchmarks.report import Row
 
@@ -92,3 +92,9 @@ def test_machine_and_commit_names_are_file_names() -> None:
     assert (run.isa, run.n_threads, run.rival_build) == ("avx2", 2, "AVX2 FMA")
     assert report.machine_name().replace("-", "").isalnum()
     assert len(report.commit()) >= 7
+
+
+def test_sampling_rows_are_beside_the_greedy_pick() -> None:
+    rows = list(sampling.measure(n_rounds=3))
+    assert len(rows) == len(sampling.CHAINS) * len(sampling.VOCABULARIES)
+    assert all(row.ours > 0 and row.share is not None and row.roof == "us greedy" for row in rows)
