@@ -166,7 +166,13 @@ def test_options_that_repeat(model: str, tmp_path: Path) -> None:
         "--logit-bias", "5:-inf", "hi",
     )["params"]  # fmt: skip
     assert given["stop"] == ['"', "a,b"]
-    assert given["logit_bias"] == [[1, 2.0], [3, 4.0], [5, "-inf"]]
+    assert given["logit_bias"] == [[1, 2.0], [3, 4.0], [5, float("-inf")]]
+
+
+def test_json_has_no_infinity(model: str, tmp_path: Path) -> None:
+    done = cli("run", model, "--json", "--logit-bias=5:-inf", "say x", home=tmp_path)
+    report = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert report["params"]["logit_bias"] == [[5, "-inf"]]
 
 
 def test_lists_can_be_emptied(model: str, tmp_path: Path) -> None:
