@@ -25,6 +25,9 @@ def read_merges(metadata: Metadata) -> Pairs:
     lines = read_strings(metadata, key)
     if lines is None:
         raise FormatError(f"the file has no {key}, which its kind of tokenizer needs")
+    pairs = _one_space_each(lines)
+    if pairs is not None:
+        return pairs
     try:
         texts = [line.decode() for line in lines]
     except UnicodeDecodeError:
@@ -38,6 +41,23 @@ def read_merges(metadata: Metadata) -> Pairs:
             raise FormatError(f"{key}[{i}] is {shown(text)}, expected two tokens with a space")
         pairs.append((text[:at], text[at + 1 :]))
     return pairs
+
+
+def _one_space_each(lines: list[bytes]) -> Pairs | None:
+    """The merges of a file like any real one: a space in every line, and something on either side
+    of it. All lines are cut as one text, which takes a tenth of the time. None: not such a file."""
+    if not lines:
+        return []
+    try:
+        text = b" \n ".join(lines).decode()
+    except UnicodeDecodeError:
+        return None
+    parts = text.split(" ")
+    if len(parts) != 3 * len(lines) - 1 or "" in parts or text.count("\n") != len(lines) - 1:
+        return None
+    if parts[2::3].count("\n") != len(lines) - 1:
+        return None
+    return list(zip(parts[0::3], parts[1::3], strict=True))
 
 
 def usable(pairs: Pairs, names: dict[str, int]) -> Pairs:
@@ -61,14 +81,15 @@ def merges_from_scores(
     if vocabulary.scores is None:
         raise FormatError(f"the file has no {PREFIX}scores, which its kind of tokenizer needs")
     digest = merge_cache.digest(vocabulary.tokens, vocabulary.types, vocabulary.scores)
-    texts = list(names)
-    pairs = merge_cache.load(cache_folder, digest, len(texts)) if cache_folder else None
+    text_of = list(names).__getitem__
+    n_vocab = vocabulary.n_vocab
+    pairs = merge_cache.load(cache_folder, digest, n_vocab) if cache_folder else None
     if pairs is None:
         pairs = _derive(vocabulary, vocabulary.scores)
         if cache_folder:
             merge_cache.save(cache_folder, digest, pairs)
-    left, right = pairs.T.tolist() if len(pairs) else ([], [])
-    return [(texts[a], texts[b]) for a, b in zip(left, right, strict=True)]
+    left, right = pairs.T.tolist()
+    return list(zip(map(text_of, left), map(text_of, right), strict=True))
 
 
 def _derive(vocabulary: Vocabulary, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:

@@ -25,7 +25,7 @@ def digest(
 ) -> str:
     """The name of a vocabulary's file."""
     h = hashlib.sha256(_MAGIC)
-    h.update(np.array([len(token) for token in tokens], "<u4").tobytes())
+    h.update(np.fromiter(map(len, tokens), "<u4", len(tokens)).tobytes())
     h.update(b"".join(tokens))
     h.update(types.astype("<i4").tobytes())
     h.update(scores.astype("<f4").tobytes())
