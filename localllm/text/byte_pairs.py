@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +73,10 @@ def usable(pairs: Pairs, names: dict[str, int]) -> Pairs:
 def merges_from_scores(
     vocabulary: Vocabulary, names: dict[str, int], cache_folder: Path | None
 ) -> Pairs:
-    """The merges that make byte-pair encoding follow SentencePiece: every way to put a token
-    together from two others, the token with the highest score first.
+    """The merges that make byte-pair encoding follow SentencePiece: how each token is put together
+    from two others, the token with the highest score first.
 
-    Deriving them takes a second for 262,144 tokens, so they are kept in `cache_folder` (if given)
+    Deriving them takes seconds for 262,144 tokens, so they are kept in `cache_folder` (if given)
     as pairs of ids under a digest of the vocabulary. `names`: what `matchable` gives for it.
     """
     if vocabulary.scores is None:
@@ -115,7 +116,53 @@ def _derive(vocabulary: Vocabulary, scores: npt.NDArray[np.float32]) -> npt.NDAr
     made = np.array(results, np.int32)
     # The lists are ordered by (id, place of the cut); the sort is stable.
     order = np.argsort(-scores[made], kind="stable")
-    return np.stack([np.array(lefts, np.int32), np.array(rights, np.int32)], axis=1)[order]
+    pairs = np.stack([np.array(lefts, np.int32), np.array(rights, np.int32)], axis=1)[order]
+    return pairs[_can_happen(vocabulary, ids, pairs, made[order])]
+
+
+def _can_happen(
+    vocabulary: Vocabulary,
+    ids: dict[str, int],
+    pairs: npt.NDArray[np.int32],
+    made: npt.NDArray[np.int32],
+) -> npt.NDArray[np.bool_]:
+    """[n_merges] False for merges that never run, half of all.
+
+    When a merge runs, none has crossed the edges of its token yet, and those inside came in the
+    order in which they come when the token's text stands alone: always the best one, the leftmost
+    of equals. So only the merge that ends the encoding of the token's own text ever makes it.
+    """
+    rank_of = {(a, b): rank for rank, (a, b) in enumerate(pairs.tolist())}
+    results = made.tolist()
+    kept = np.ones(len(pairs), np.bool_)
+    ways = np.bincount(made, minlength=vocabulary.n_vocab)
+    last = np.full(vocabulary.n_vocab, -1, np.int64)
+    for i in map(int, np.flatnonzero(ways > 1)):
+        symbols = [ids.get(char, -1) for char in vocabulary.texts[i]]
+        last[i] = _last_merge(symbols, rank_of, results)
+    several = ways[made] > 1
+    kept[several] = last[made[several]] == np.flatnonzero(several)
+    return kept
+
+
+def _last_merge(symbols: list[int], rank_of: dict[tuple[int, int], int], results: list[int]) -> int:
+    """The rank of the merge that leaves one symbol; -1 if more than one is left. Changes
+    `symbols`."""
+    never = len(results)
+    ranks = [rank_of.get(pair, never) for pair in pairwise(symbols)]
+    while True:
+        rank = min(ranks)
+        if rank == never:
+            return -1
+        if len(ranks) == 1:
+            return rank
+        at = ranks.index(rank)
+        symbols[at : at + 2] = [results[rank]]
+        del ranks[at]
+        if at:
+            ranks[at - 1] = rank_of.get((symbols[at - 1], symbols[at]), never)
+        if at < len(ranks):
+            ranks[at] = rank_of.get((symbols[at], symbols[at + 1]), never)
 
 
 def _decodes(line: bytes) -> bool:

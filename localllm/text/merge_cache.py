@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-_MAGIC = b"llmmrg01"
+_MAGIC = b"llmmrg02"
 _HEADER_BYTES = len(_MAGIC) + 32
 
 

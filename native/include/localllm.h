@@ -137,8 +137,7 @@ typedef struct llm_model llm_model;
 typedef struct llm_model_params {
     const char *isa;         /* NULL: the best */
     int32_t raw_weights;     /* 1: compute from the mapped file, no panels (same bits) */
-    uint64_t panel_limit;    /* bytes: larger panels are not made, as if raw_weights were 1; 0: what
-                                the machine's free memory allows */
+    uint64_t panel_limit;    /* bytes; larger panels count as raw_weights; 0: by free memory */
     int32_t *progress;       /* NULL, or permille of load, written as it goes */
     const int32_t *cancel;   /* NULL, or a flag that ends the load with LLM_E_CANCELLED */
 } llm_model_params;

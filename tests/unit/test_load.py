@@ -20,12 +20,11 @@ from localllm.engine import open as opening
 from localllm.engine.runner import Feed, Model, Runner
 from localllm.store.inspect import GgufFile
 
-#: After the imports of a start; 308 when this was written (Linux), most of them Python's own and numpy's.
+#: After the imports of a start: 308 on Linux when this was written, most of them not ours.
 MAX_MODULES = 340
 
 Tiny = Callable[[str, str], Path]
 ROOT = Path(__file__).resolve().parents[2]
-LOAD_ONCE = ROOT / "tests" / "reference" / "load_once.py"
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PAGE_BYTES = 4096
 
@@ -36,7 +35,7 @@ needs_proc = pytest.mark.skipif(
 
 def load_once(path: Path, n_cut: int = 0) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(LOAD_ONCE), str(path), str(n_cut)],
+        [sys.executable, "-m", "benchmarks.load_once", str(path), str(n_cut)],
         capture_output=True,
         text=True,
         check=False,

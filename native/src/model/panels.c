@@ -15,7 +15,7 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 
-#define JOB_BYTES (128u << 10) /* a fraction of any L2 cache; a panel may be larger */
+#define JOB_BYTES (256u << 10) /* a fraction of any L2 cache; a panel may be larger */
 #define MATRICES_PER_LAYER 7
 #define FREE_SHARE_KEPT 16 /* panels leave a 16th of the free memory to all else */
 

@@ -1,5 +1,6 @@
 """Loads one model as a process of its own, so that its memory is measured alone and its death is
-seen as one. Arguments: a path, and how many bytes are cut off the file between open and load.
+seen as one. Arguments: a path, and (for tests) how many
+bytes are cut off the file between open and load.
 
 Prints a JSON object: error (a class name or ""), message, growth_mib (of the peak of the resident
 set over the load, file pages included), huge_mib (of it in huge pages), n_faults (page faults that
@@ -31,7 +32,7 @@ def huge_mib() -> float:
 
 
 def main() -> None:
-    path, n_cut = sys.argv[1], int(sys.argv[2])
+    path, n_cut = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
     gguf = native.create(
         "llm_gguf *", lib.llm_gguf_open, lib.llm_gguf_close, native.path_bytes(path)
     )
