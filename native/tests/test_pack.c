@@ -27,6 +27,7 @@ static void check_rows(const llm_format *f, int32_t n_rows) {
     }
     EXPECT(!n_wrong, "%s, %d rows: %d of %d blocks differ", f->name, n_rows, n_wrong,
            (int)(16 * n_blocks));
+    n_wrong = 0;
     for (int32_t i = 0; i < EDGE; i++) {
         n_wrong += panel[i] != 0xa5 || panel[EDGE + panel_bytes + (size_t)i] != 0xa5;
     }
