@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "vec_fold.h"
 #include "vec_math.h"
 
 enum {

@@ -187,16 +187,6 @@ LLM_INLINE float vf_reduce_max(vf a) {
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-LLM_INLINE vf vf_reduce_add16(const float *v) {
-    float r[16];
-    for (int i = 0; i < 16; i++) r[i] = vf_reduce_add(vf_load(v + 16 * i));
-    return vf_load(r);
-}
-LLM_INLINE vf vf_reduce_max16(const float *v) {
-    float r[16];
-    for (int i = 0; i < 16; i++) r[i] = vf_reduce_max(vf_load(v + 16 * i));
-    return vf_load(r);
-}
 LLM_INLINE int32_t vi_reduce_max(vi a) {
     __m256i b = _mm256_max_epi32(a.lo, a.hi);
     __m128i c = _mm_max_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));

@@ -99,8 +99,8 @@ LLM_INLINE float vf_reduce_max(vf a) {
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-/* Of the vectors of 16 units, which are folded and transposed at once: units p, p + 4, p + 8 and
- * p + 12 become the four lanes of 128 bits, then four such vectors become one. */
+/* For vec_fold.h: units p, p + 4, p + 8 and p + 12 become the four lanes of 128 bits, then four such
+ * vectors become one. */
 #define VF_REDUCE16(name, op)                                                                      \
     LLM_INLINE vf name##_4(const float *v) {                                                       \
         vf a = vf_load(v), b = vf_load(v + 64), c = vf_load(v + 128), d = vf_load(v + 192);        \

@@ -181,16 +181,6 @@ LLM_INLINE float vf_reduce_max(vf x) {
     q = vf_max4(q, vextq_f32(q, q, 2));
     return vgetq_lane_f32(vf_max4(q, vdupq_laneq_f32(q, 1)), 0);
 }
-LLM_INLINE vf vf_reduce_add16(const float *v) {
-    float r[16];
-    for (int i = 0; i < 16; i++) r[i] = vf_reduce_add(vf_load(v + 16 * i));
-    return vf_load(r);
-}
-LLM_INLINE vf vf_reduce_max16(const float *v) {
-    float r[16];
-    for (int i = 0; i < 16; i++) r[i] = vf_reduce_max(vf_load(v + 16 * i));
-    return vf_load(r);
-}
 LLM_INLINE int32_t vi_reduce_max(vi x) {
     return vmaxvq_s32(vmaxq_s32(vmaxq_s32(x.a, x.b), vmaxq_s32(x.c, x.d)));
 }

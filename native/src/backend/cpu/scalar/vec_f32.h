@@ -235,17 +235,6 @@ LLM_INLINE float vf_reduce_max(vf a) {
         for (int i = 0; i < h; i++) a.v[i] = a.v[i] > a.v[i + h] ? a.v[i] : a.v[i + h];
     return a.v[0];
 }
-/* lane i: the tree over the vector at v + 16 * i */
-LLM_INLINE vf vf_reduce_add16(const float *v) {
-    float r[16];
-    for (int i = 0; i < 16; i++) r[i] = vf_reduce_add(vf_load(v + 16 * i));
-    return vf_load(r);
-}
-LLM_INLINE vf vf_reduce_max16(const float *v) {
-    float r[16];
-    for (int i = 0; i < 16; i++) r[i] = vf_reduce_max(vf_load(v + 16 * i));
-    return vf_load(r);
-}
 LLM_INLINE int32_t vi_reduce_max(vi a) {
     int32_t m = a.v[0];
     for (int i = 1; i < 16; i++) m = a.v[i] > m ? a.v[i] : m;
