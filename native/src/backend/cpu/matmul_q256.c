@@ -94,6 +94,17 @@ LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_
     for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
+LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
+                          bool centred, llm_unpacked *s) {
+    const int bytes = 2 * u->layout->bytes; /* of a chunk, about */
+    read(p, &s->scales);
+    for (int c = 0; c < 8; c++) {
+        for (int at = 0; at < bytes; at += 64) vb_prefetch(p + bytes * c + at + LLM_AHEAD);
+        unpack_to(u, p, c, centred, s->w + 512 * c);
+    }
+}
+
+/* A superblock with n tokens. */
 LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
                         const llm_act256 *a, float (*sums)[16], const int n) {
     vf sum[LLM_TILE];
@@ -115,37 +126,96 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
         vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
 }
 
-LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
-                          llm_unpacked *s) {
-    read(p, &s->scales);
-    for (int c = 0; c < 8; c++) {
-        vb w[8];
-        unpack_chunk(u, p, c, w);
+#ifdef LLM_TILES
+
+LLM_INLINE void begin256(const int which, const llm_unpacking *u, const llm_unpacked *s, int g,
+                         const int8_t *q, int64_t stride) {
+    const int per = 256 / u->group;
+    tiles_dot(which, s[g / per].w + 16 * u->group * (g % per),
+              q + 256 * stride * (g / per) + u->group * (g % per));
+}
+
+LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) {
+        vi dot = vi_load(dots[t]);
+        add_group256(scale, &dot, sum + t, 1);
+    }
+}
+
+/* n_sb superblocks with 16 tokens on AMX tiles; stride: tokens from one superblock of activations
+ * to the next. The product of a group is begun two groups ahead and stored one group ahead of its
+ * sum, so that nobody waits. */
+LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, int n_sb, const int8_t *q,
+                       const llm_act256 *a, int64_t stride, float (*sums)[16],
+                       int32_t (*dots)[LLM_TILES][16]) {
+    const int per = 256 / u->group, n_groups = n_sb * per;
+    begin256(0, u, s, 0, q, stride);
+    begin256(1, u, s, 1, q, stride);
+    tiles_store(0, dots[0]);
+    for (int sb = 0, g = 0; sb < n_sb; sb++) {
+        const llm_scales *sc = &s[sb].scales;
+        vf sum[LLM_TILES];
         LLM_UNROLL
-        for (int g = 0; g < 8; g++) vb_store(s->w + 512 * c + 64 * g, w[g]);
+        for (int t = 0; t < LLM_TILES; t++) sum[t] = vf_zero();
+        for (int i = 0; i < per; i += 2, g += 2) {
+            if (g + 2 < n_groups) begin256(0, u, s, g + 2, q, stride);
+            tiles_store(1, dots[1]);
+            add_dots256(vf_load(sc->scale[i]), dots[0], sum);
+            if (g + 3 < n_groups) begin256(1, u, s, g + 3, q, stride);
+            if (g + 2 < n_groups) tiles_store(0, dots[0]);
+            add_dots256(vf_load(sc->scale[i + 1]), dots[1], sum);
+        }
+        LLM_UNROLL
+        for (int t = 0; t < LLM_TILES; t++)
+            vf_store(sums[t], finish256(u, sc, a + sb * stride + t, sum[t], vf_load(sums[t])));
+    }
+}
+
+#endif
+
+/* Superblocks [first, last) of the job's panels, which wait in slots, with n tokens from t on. */
+LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t first,
+                        int64_t last, int32_t t, int32_t n, bool on_tiles) {
+    const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
+    for (int64_t sb = first; sb < last; sb += LLM_DEPTH) {
+        int n_sb = last - sb < LLM_DEPTH ? (int)(last - sb) : LLM_DEPTH;
+        const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + t);
+        const llm_act256 *a = x->a256 + sb * x->n + t;
+        const llm_unpacked *from = s->unpacked + sb - first;
+        for (int32_t i = 0; i < job->n_panels; i++, from += last - first) {
+#ifdef LLM_TILES
+            if (on_tiles) {
+                amx256(u, from, n_sb, q, a, x->n, s->tile_sums[i], s->dots);
+                continue;
+            }
+#else
+            (void)on_tiles;
+#endif
+            for (int j = 0; j < n_sb; j++)
+                LLM_TILE_SWITCH(n, tile256, u, from + j, q + 256 * j * (int64_t)x->n,
+                                a + j * (int64_t)x->n, s->tile_sums[i])
+        }
     }
 }
 
 LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job) {
-    const llm_acts *x = job->x;
-    llm_scratch *s = scratch_of(job);
-    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
-        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
-        clear_sums(job, n);
-        for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
-            for (int32_t i = 0; i < job->n_panels; i++)
-                unpack256(u, read, panel_superblock(job, i, sb, 256), &s->unpacked[i]);
-            const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + first);
-            const llm_act256 *a = x->a256 + sb * x->n + first;
-            for (int32_t t = 0, size; t < n; t += size) {
-                size = tile_size(n - t);
-                for (int32_t i = 0; i < job->n_panels; i++)
-                    LLM_TILE_SWITCH(size, tile256, u, &s->unpacked[i], q + 256 * t, a + t,
-                                    s->sums[i] + t)
-            }
+    const bool on_tiles = tiles_begin(job, u->group);
+    int64_t n_sb = job->w->n_cols / 256;
+    for (int64_t first = 0, last; first < n_sb; first = last) {
+        last = slots_end(job, first, n_sb);
+        llm_unpacked *to = scratch_of(job)->unpacked;
+        for (int32_t i = 0; i < job->n_panels; i++)
+            for (int64_t sb = first; sb < last; sb++)
+                unpack256(u, read, panel_superblock(job, i, sb, 256), on_tiles, to++);
+        for (llm_token_run r = {0}; next_run(job, on_tiles, &r);) {
+            open_sums(job, r.first, r.n, first == 0);
+            walk256(u, job, first, last, r.first, r.n, on_tiles);
+            close_sums(job, r.first, r.n, r.skipped);
         }
-        store_strip(job, first, n);
     }
+    tiles_end(on_tiles);
 }
 
 #define TYPE(name, type, zero, book, mins, group)                                                  \

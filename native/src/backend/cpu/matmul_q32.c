@@ -56,57 +56,126 @@ LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t 
     for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
-LLM_INLINE void unpack32(const llm_unpacking *u, const uint8_t *p, int nb, llm_unpacked *s) {
+LLM_INLINE void unpack32(const llm_unpacking *u, const uint8_t *p, int nb, bool centred,
+                         llm_unpacked *s) {
     for (int b = 0; b < nb; b++, p += 16 * u->layout->bytes) {
-        vb w[8];
-        unpack_chunk(u, p, 0, w);
-        LLM_UNROLL
-        for (int g = 0; g < 8; g++) vb_store(s->w + 512 * b + 64 * g, w[g]);
+        for (int at = 0; at < 16 * u->layout->bytes; at += 64) vb_prefetch(p + at + LLM_AHEAD);
+        unpack_to(u, p, 0, centred, s->w + 512 * b);
         vf_store(s->d[b], unpack_scale32(u, p));
         if (u->mins) vf_store(s->m[b], unpack_u16(u, p, 1));
     }
 }
 
+/* nb blocks with n tokens; stride: tokens from one superblock of activations to the next. */
 LLM_INLINE void tile32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
-                       const llm_act32 *a, float (*sums)[16], const int n) {
+                       const llm_act32 *a, int64_t stride, float (*sums)[16], const int n) {
     vf acc[LLM_TILE];
     LLM_UNROLL
     for (int t = 0; t < n; t++) acc[t] = vf_load(sums[t]);
-    for (int b = 0; b < nb; b++) {
-        vi dot[LLM_TILE];
-        starts32(u, dot, b, a, n);
-        LLM_UNROLL
-        for (int g = 0; g < 8; g++)
-            dot_tokens(u, dot, vb_load(s->w + 512 * b + 64 * g), q + 32 * b + 4 * g, n);
-        vf m = u->mins ? vf_load(s->m[b]) : vf_zero();
-        add_block32(u, dot, vf_load(s->d[b]), m, b, a, acc, n);
+    for (; nb > 0; nb -= 8, s++, q += 256 * stride, a += stride) {
+        for (int b = 0; b < 8 && b < nb; b++) {
+            vi dot[LLM_TILE];
+            starts32(u, dot, b, a, n);
+            LLM_UNROLL
+            for (int g = 0; g < 8; g++)
+                dot_tokens(u, dot, vb_load(s->w + 512 * b + 64 * g), q + 32 * b + 4 * g, n);
+            vf m = u->mins ? vf_load(s->m[b]) : vf_zero();
+            add_block32(u, dot, vf_load(s->d[b]), m, b, a, acc, n);
+        }
     }
     LLM_UNROLL
     for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
 }
 
-LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
+#ifdef LLM_TILES
+
+LLM_INLINE void begin32(const int which, const llm_unpacked *s, int b, const int8_t *q,
+                        int64_t stride) {
+    tiles_dot(which, s[b / 8].w + 512 * (b % 8), q + 256 * stride * (b / 8) + 32 * (b % 8));
+}
+
+LLM_INLINE void add_dots32(const llm_unpacking *u, const llm_unpacked *s, int b, const llm_act32 *a,
+                           int64_t stride, int32_t (*dots)[16], vf *acc) {
+    const llm_unpacked *sb = s + b / 8;
+    vf d = vf_load(sb->d[b % 8]), m = u->mins ? vf_load(sb->m[b % 8]) : vf_zero();
+    a += stride * (b / 8);
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) {
+        vi dot = vi_load(dots[t]);
+        add_block32(u, &dot, d, m, b % 8, a + t, acc + t, 1);
+    }
+}
+
+/* The same with 16 tokens on AMX tiles. The product of a block is begun two blocks ahead and
+ * stored one block ahead of its sum, so that nobody waits. */
+LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
+                      const llm_act32 *a, int64_t stride, float (*sums)[16],
+                      int32_t (*dots)[LLM_TILES][16]) {
+    vf acc[LLM_TILES];
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) acc[t] = vf_load(sums[t]);
+    begin32(0, s, 0, q, stride);
+    if (nb > 1) begin32(1, s, 1, q, stride);
+    tiles_store(0, dots[0]);
+    for (int b = 0; b < nb; b += 2) {
+        if (b + 2 < nb) begin32(0, s, b + 2, q, stride);
+        if (b + 1 < nb) tiles_store(1, dots[1]);
+        add_dots32(u, s, b, a, stride, dots[0], acc);
+        if (b + 1 == nb) break;
+        if (b + 3 < nb) begin32(1, s, b + 3, q, stride);
+        if (b + 2 < nb) tiles_store(0, dots[0]);
+        add_dots32(u, s, b + 1, a, stride, dots[1], acc);
+    }
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) vf_store(sums[t], acc[t]);
+}
+
+#endif
+
+/* Superblocks [first, last) of the job's panels, which wait in slots, with n tokens from t on. */
+LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t first,
+                       int64_t last, int32_t t, int32_t n, bool on_tiles) {
     const llm_acts *x = job->x;
     llm_scratch *s = scratch_of(job);
-    int64_t n_blocks = job->w->n_cols / 32;
-    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
-        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
-        clear_sums(job, n);
-        for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
-            int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
-            for (int32_t i = 0; i < job->n_panels; i++)
-                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, &s->unpacked[i]);
-            const int8_t *q = x->q[LLM_ACT_Q32] + 256 * (sb * x->n + first);
-            const llm_act32 *a = x->a32 + sb * x->n + first;
-            for (int32_t t = 0, size; t < n; t += size) {
-                size = tile_size(n - t);
-                for (int32_t i = 0; i < job->n_panels; i++)
-                    LLM_TILE_SWITCH(size, tile32, u, &s->unpacked[i], nb, q + 256 * t, a + t,
-                                    s->sums[i] + t)
+    int64_t end = 8 * last < x->k / 32 ? 8 * last : x->k / 32;
+    for (int64_t sb = first; sb < last; sb += LLM_DEPTH) {
+        int nb = end - 8 * sb < 8 * LLM_DEPTH ? (int)(end - 8 * sb) : 8 * LLM_DEPTH;
+        const int8_t *q = x->q[LLM_ACT_Q32] + 256 * (sb * x->n + t);
+        const llm_act32 *a = x->a32 + sb * x->n + t;
+        const llm_unpacked *from = s->unpacked + sb - first;
+        for (int32_t i = 0; i < job->n_panels; i++, from += last - first) {
+#ifdef LLM_TILES
+            if (on_tiles) {
+                amx32(u, from, nb, q, a, x->n, s->tile_sums[i], s->dots);
+                continue;
+            }
+#else
+            (void)on_tiles;
+#endif
+            LLM_TILE_SWITCH(n, tile32, u, from, nb, q, a, x->n, s->tile_sums[i])
+        }
+    }
+}
+
+LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
+    const bool on_tiles = tiles_begin(job, 32);
+    int64_t n_blocks = job->w->n_cols / 32, n_sb = (n_blocks + 7) / 8;
+    for (int64_t first = 0, last; first < n_sb; first = last) {
+        last = slots_end(job, first, n_sb);
+        llm_unpacked *to = scratch_of(job)->unpacked;
+        for (int32_t i = 0; i < job->n_panels; i++) {
+            for (int64_t sb = first; sb < last; sb++) {
+                int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
+                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, on_tiles, to++);
             }
         }
-        store_strip(job, first, n);
+        for (llm_token_run r = {0}; next_run(job, on_tiles, &r);) {
+            open_sums(job, r.first, r.n, first == 0);
+            walk32(u, job, first, last, r.first, r.n, on_tiles);
+            close_sums(job, r.first, r.n, r.skipped);
+        }
     }
+    tiles_end(on_tiles);
 }
 
 #define TYPE(name, zero, book, mins)                                                               \
