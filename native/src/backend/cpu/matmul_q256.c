@@ -128,13 +128,6 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
 
 #ifdef LLM_TILES
 
-LLM_INLINE void begin256(const int which, const llm_unpacking *u, const llm_unpacked *s, int g,
-                         const int8_t *q, int64_t stride) {
-    const int per = 256 / u->group;
-    tiles_dot(which, s[g / per].w + 16 * u->group * (g % per),
-              q + 256 * stride * (g / per) + u->group * (g % per));
-}
-
 LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++) {
@@ -145,31 +138,41 @@ LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
 
 /* n_sb superblocks with 16 tokens on AMX tiles; stride: tokens from one superblock of activations
  * to the next. The product of a group is begun two groups ahead and stored one group ahead of its
- * sum, so that nobody waits. */
-LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, int n_sb, const int8_t *q,
-                       const llm_act256 *a, int64_t stride, float (*sums)[16],
-                       int32_t (*dots)[LLM_TILES][16]) {
-    const int per = 256 / u->group, n_groups = n_sb * per;
-    begin256(0, u, s, 0, q, stride);
-    begin256(1, u, s, 1, q, stride);
-    tiles_store(0, dots[0]);
-    for (int sb = 0, g = 0; sb < n_sb; sb++) {
-        const llm_scales *sc = &s[sb].scales;
+ * sum, so that nobody waits. The first two groups were begun, and the first one stored, by the
+ * panel before, as those of `next` are here; or by `fill256`. */
+LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const llm_unpacked *next,
+                       int n_sb, const int8_t *q, const llm_act256 *a, int64_t stride,
+                       float (*sums)[16], int32_t (*dots)[LLM_TILES][16]) {
+    const int per = 256 / u->group;
+    for (int sb = 0; sb < n_sb; sb++, s++, a += stride) {
+        const llm_scales *sc = &s->scales;
+        const llm_unpacked *after = sb + 1 < n_sb ? s + 1 : next;
+        const int8_t *q_after = sb + 1 < n_sb ? q + 256 * stride : q - 256 * stride * sb;
         vf sum[LLM_TILES];
         LLM_UNROLL
         for (int t = 0; t < LLM_TILES; t++) sum[t] = vf_zero();
-        for (int i = 0; i < per; i += 2, g += 2) {
-            if (g + 2 < n_groups) begin256(0, u, s, g + 2, q, stride);
+        for (int g = 0; g < per; g += 2) {
+            const uint8_t *w = g + 2 < per ? s->w + 16 * u->group * (g + 2) : after->w;
+            const int8_t *from = g + 2 < per ? q + u->group * (g + 2) : q_after;
+            tiles_dot(0, w, from);
             tiles_store(1, dots[1]);
-            add_dots256(vf_load(sc->scale[i]), dots[0], sum);
-            if (g + 3 < n_groups) begin256(1, u, s, g + 3, q, stride);
-            if (g + 2 < n_groups) tiles_store(0, dots[0]);
-            add_dots256(vf_load(sc->scale[i + 1]), dots[1], sum);
+            add_dots256(vf_load(sc->scale[g]), dots[0], sum);
+            tiles_dot(1, w + 16 * u->group, from + u->group);
+            tiles_store(0, dots[0]);
+            add_dots256(vf_load(sc->scale[g + 1]), dots[1], sum);
         }
         LLM_UNROLL
         for (int t = 0; t < LLM_TILES; t++)
-            vf_store(sums[t], finish256(u, sc, a + sb * stride + t, sum[t], vf_load(sums[t])));
+            vf_store(sums[t], finish256(u, sc, a + t, sum[t], vf_load(sums[t])));
+        q = q_after;
     }
+}
+
+LLM_INLINE void fill256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
+                        int32_t (*dots)[LLM_TILES][16]) {
+    tiles_dot(0, s->w, q);
+    tiles_dot(1, s->w + 16 * u->group, q + u->group);
+    tiles_store(0, dots[0]);
 }
 
 #endif
@@ -184,10 +187,16 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
         const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + t);
         const llm_act256 *a = x->a256 + sb * x->n + t;
         const llm_unpacked *from = s->unpacked + sb - first;
+#ifdef LLM_TILES
+        if (on_tiles) fill256(u, from, q, s->dots);
+#endif
         for (int32_t i = 0; i < job->n_panels; i++, from += last - first) {
+            prefetch_next(job, LLM_ACT_Q256, x->a256, sizeof *x->a256, sb, first, last, t + n, n,
+                          i);
 #ifdef LLM_TILES
             if (on_tiles) {
-                amx256(u, from, n_sb, q, a, x->n, s->tile_sums[i], s->dots);
+                const llm_unpacked *next = i + 1 < job->n_panels ? from + (last - first) : from;
+                amx256(u, from, next, n_sb, q, a, x->n, s->tile_sums[i], s->dots);
                 continue;
             }
 #else

@@ -107,27 +107,34 @@ LLM_INLINE void add_dots32(const llm_unpacking *u, const llm_unpacked *s, int b,
 }
 
 /* The same with 16 tokens on AMX tiles. The product of a block is begun two blocks ahead and
- * stored one block ahead of its sum, so that nobody waits. */
-LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
-                      const llm_act32 *a, int64_t stride, float (*sums)[16],
-                      int32_t (*dots)[LLM_TILES][16]) {
+ * stored one block ahead of its sum, so that nobody waits. The first two blocks were begun, and the
+ * first one stored, by the panel before, as those of `next` are here; or by `fill32`. */
+LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, const llm_unpacked *next,
+                      int nb, const int8_t *q, const llm_act32 *a, int64_t stride,
+                      float (*sums)[16], int32_t (*dots)[LLM_TILES][16]) {
     vf acc[LLM_TILES];
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++) acc[t] = vf_load(sums[t]);
-    begin32(0, s, 0, q, stride);
-    if (nb > 1) begin32(1, s, 1, q, stride);
-    tiles_store(0, dots[0]);
     for (int b = 0; b < nb; b += 2) {
-        if (b + 2 < nb) begin32(0, s, b + 2, q, stride);
-        if (b + 1 < nb) tiles_store(1, dots[1]);
+        bool more = b + 2 < nb;
+        const llm_unpacked *from = more ? s : next;
+        int at = more ? b + 2 : 0;
+        begin32(0, from, at, q, stride);
+        tiles_store(1, dots[1]);
         add_dots32(u, s, b, a, stride, dots[0], acc);
-        if (b + 1 == nb) break;
-        if (b + 3 < nb) begin32(1, s, b + 3, q, stride);
-        if (b + 2 < nb) tiles_store(0, dots[0]);
-        add_dots32(u, s, b + 1, a, stride, dots[1], acc);
+        begin32(1, from, at + 1, q, stride);
+        tiles_store(0, dots[0]);
+        if (b + 1 < nb) add_dots32(u, s, b + 1, a, stride, dots[1], acc);
     }
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++) vf_store(sums[t], acc[t]);
+}
+
+LLM_INLINE void fill32(const llm_unpacked *s, const int8_t *q, int64_t stride,
+                       int32_t (*dots)[LLM_TILES][16]) {
+    begin32(0, s, 0, q, stride);
+    begin32(1, s, 1, q, stride);
+    tiles_store(0, dots[0]);
 }
 
 #endif
@@ -143,10 +150,15 @@ LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t
         const int8_t *q = x->q[LLM_ACT_Q32] + 256 * (sb * x->n + t);
         const llm_act32 *a = x->a32 + sb * x->n + t;
         const llm_unpacked *from = s->unpacked + sb - first;
+#ifdef LLM_TILES
+        if (on_tiles) fill32(from, q, x->n, s->dots);
+#endif
         for (int32_t i = 0; i < job->n_panels; i++, from += last - first) {
+            prefetch_next(job, LLM_ACT_Q32, x->a32, sizeof *x->a32, sb, first, last, t + n, n, i);
 #ifdef LLM_TILES
             if (on_tiles) {
-                amx32(u, from, nb, q, a, x->n, s->tile_sums[i], s->dots);
+                const llm_unpacked *next = i + 1 < job->n_panels ? from + (last - first) : from;
+                amx32(u, from, next, nb, q, a, x->n, s->tile_sums[i], s->dots);
                 continue;
             }
 #else

@@ -162,6 +162,29 @@ static inline bool next_run(const llm_panel_job *job, bool on_tiles, llm_token_r
     return true;
 }
 
+LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t part, int32_t n_parts) {
+    const uint8_t *from = p;
+    int64_t n_lines = (n_bytes + 63) / 64 + 1;
+    for (int64_t i = n_lines * part / n_parts; i < n_lines * (part + 1) / n_parts; i++)
+        LLM_PREFETCH(from + 64 * i);
+}
+
+/* While panel i is multiplied with LLM_DEPTH superblocks from sb on of a tile of n tokens, an equal
+ * part of what comes after them is fetched: the same tokens' next superblocks, or those of token
+ * `after`, which may not exist (a prefetch cannot fail). */
+LLM_INLINE void prefetch_next(const llm_panel_job *job, llm_act_kind kind, const void *sides,
+                              int64_t side_bytes, int64_t sb, int64_t first, int64_t last,
+                              int32_t after, int32_t n, int32_t i) {
+    bool more = sb + LLM_DEPTH < last;
+    int64_t from = more ? sb + LLM_DEPTH : first, at = more ? after - n : after;
+    for (int64_t j = from; j < from + LLM_DEPTH; j++) {
+        int64_t token = j * job->x->n + at;
+        prefetch_part(job->x->q[kind] + 256 * token, 256 * n, i, job->n_panels);
+        prefetch_part((const uint8_t *)sides + side_bytes * token, side_bytes * n, i,
+                      job->n_panels);
+    }
+}
+
 /* Whether the job goes through AMX tiles, which are set up then. */
 LLM_INLINE bool tiles_begin(const llm_panel_job *job, const int group) {
 #ifdef LLM_TILES
