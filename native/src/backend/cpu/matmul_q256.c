@@ -136,93 +136,74 @@ LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
     }
 }
 
-/* n_sb superblocks with 16 tokens on AMX tiles; stride: tokens from one superblock of activations
- * to the next. The product of a group is begun two groups ahead and stored one group ahead of its
- * sum, so that nobody waits. The first two groups were begun, and the first one stored, by the
- * panel before, as those of `next` are here; or by `fill256`. */
-LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const llm_unpacked *next,
-                       int n_sb, const int8_t *q, const llm_act256 *a, int64_t stride,
-                       float (*sums)[16], int32_t (*dots)[LLM_TILES][16]) {
-    const int per = 256 / u->group;
-    for (int sb = 0; sb < n_sb; sb++, s++, a += stride) {
-        const llm_scales *sc = &s->scales;
-        const llm_unpacked *after = sb + 1 < n_sb ? s + 1 : next;
-        const int8_t *q_after = sb + 1 < n_sb ? q + 256 * stride : q - 256 * stride * sb;
-        vf sum[LLM_TILES];
-        LLM_UNROLL
-        for (int t = 0; t < LLM_TILES; t++) sum[t] = vf_zero();
-        for (int g = 0; g < per; g += 2) {
-            const uint8_t *w = g + 2 < per ? s->w + 16 * u->group * (g + 2) : after->w;
-            const int8_t *from = g + 2 < per ? q + u->group * (g + 2) : q_after;
-            tiles_dot(0, w, from);
-            tiles_store(1, dots[1]);
-            add_dots256(vf_load(sc->scale[g]), dots[0], sum);
-            tiles_dot(1, w + 16 * u->group, from + u->group);
-            tiles_store(0, dots[0]);
-            add_dots256(vf_load(sc->scale[g + 1]), dots[1], sum);
-        }
-        LLM_UNROLL
-        for (int t = 0; t < LLM_TILES; t++)
-            vf_store(sums[t], finish256(u, sc, a + t, sum[t], vf_load(sums[t])));
-        q = q_after;
+/* The same with 16 tokens on AMX tiles. The product of a group is begun two groups ahead and
+ * stored one group ahead of its sum, so that nobody waits: the call before begins our first two
+ * (see tiles_fill), and we those of the next call, at w_next and q_next. */
+LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
+                       const llm_act256 *a, float (*sums)[16], const uint8_t *w_next,
+                       const int8_t *q_next, int32_t (*dots)[LLM_TILES][16]) {
+    const int n_groups = 256 / u->group;
+    vf sum[LLM_TILES];
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) sum[t] = vf_zero();
+    for (int g = 0; g < n_groups; g += 2) {
+        const uint8_t *w_ahead = g + 2 < n_groups ? s->w + 16 * u->group * (g + 2) : w_next;
+        const int8_t *q_ahead = g + 2 < n_groups ? q + u->group * (g + 2) : q_next;
+        tiles_dot(0, w_ahead, q_ahead);
+        tiles_store(1, dots[1]);
+        add_dots256(vf_load(s->scales.scale[g]), dots[0], sum);
+        tiles_dot(1, w_ahead + 16 * u->group, q_ahead + u->group);
+        tiles_store(0, dots[0]);
+        add_dots256(vf_load(s->scales.scale[g + 1]), dots[1], sum);
     }
-}
-
-LLM_INLINE void fill256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                        int32_t (*dots)[LLM_TILES][16]) {
-    tiles_dot(0, s->w, q);
-    tiles_dot(1, s->w + 16 * u->group, q + u->group);
-    tiles_store(0, dots[0]);
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++)
+        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
 }
 
 #endif
 
-/* Superblocks [first, last) of the job's panels, which wait in slots, with n tokens from t on. */
-LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t first,
-                        int64_t last, int32_t t, int32_t n, bool on_tiles) {
-    const llm_acts *x = job->x;
+/* The unpacked superblock sb of the job's panels with tokens [first, end). */
+LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int32_t first,
+                        int32_t end, bool on_tiles) {
     llm_scratch *s = scratch_of(job);
-    for (int64_t sb = first; sb < last; sb += LLM_DEPTH) {
-        int n_sb = last - sb < LLM_DEPTH ? (int)(last - sb) : LLM_DEPTH;
-        const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + t);
-        const llm_act256 *a = x->a256 + sb * x->n + t;
-        const llm_unpacked *from = s->unpacked + sb - first;
-#ifdef LLM_TILES
-        if (on_tiles) fill256(u, from, q, s->dots);
-#endif
-        for (int32_t i = 0; i < job->n_panels; i++, from += last - first) {
-            prefetch_next(job, LLM_ACT_Q256, x->a256, sizeof *x->a256, sb, first, last, t + n, n,
-                          i);
+    const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
+    const llm_act256 *a = job->x->a256 + sb * job->x->n;
+    llm_token_tile t = tile_at(first, end, 0, on_tiles);
+    tiles_fill(on_tiles, u->group, s, q + 256 * t.first);
+    for (int32_t at = first; at < end; at = t.first + t.n) {
+        if (at > first) t = tile_after(t, end, on_tiles);
+        const int8_t *q_next = q + 256 * tile_after(t, end, on_tiles).first;
+        for (int32_t i = 0; i < job->n_panels; i++) {
+            prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
+            prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
 #ifdef LLM_TILES
             if (on_tiles) {
-                const llm_unpacked *next = i + 1 < job->n_panels ? from + (last - first) : from;
-                amx256(u, from, next, n_sb, q, a, x->n, s->tile_sums[i], s->dots);
+                bool more = i + 1 < job->n_panels;
+                amx256(u, &s->unpacked[i], q + 256 * t.first, a + t.first, s->sums[i] + t.row,
+                       s->unpacked[more ? i + 1 : 0].w, more ? q + 256 * t.first : q_next, s->dots);
                 continue;
             }
-#else
-            (void)on_tiles;
 #endif
-            for (int j = 0; j < n_sb; j++)
-                LLM_TILE_SWITCH(n, tile256, u, from + j, q + 256 * j * (int64_t)x->n,
-                                a + j * (int64_t)x->n, s->tile_sums[i])
+            (void)q_next;
+            LLM_TILE_SWITCH(t.n, tile256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
+                            s->sums[i] + t.row)
         }
     }
 }
 
 LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job) {
     const bool on_tiles = tiles_begin(job, u->group);
-    int64_t n_sb = job->w->n_cols / 256;
-    for (int64_t first = 0, last; first < n_sb; first = last) {
-        last = slots_end(job, first, n_sb);
-        llm_unpacked *to = scratch_of(job)->unpacked;
-        for (int32_t i = 0; i < job->n_panels; i++)
-            for (int64_t sb = first; sb < last; sb++)
-                unpack256(u, read, panel_superblock(job, i, sb, 256), on_tiles, to++);
-        for (llm_token_run r = {0}; next_run(job, on_tiles, &r);) {
-            open_sums(job, r.first, r.n, first == 0);
-            walk256(u, job, first, last, r.first, r.n, on_tiles);
-            close_sums(job, r.first, r.n, r.skipped);
+    for (int32_t first = 0, end; first < job->x->n; first = end) {
+        end = job->x->n - first < LLM_STRIP ? job->x->n : first + LLM_STRIP;
+        clear_sums(job, end - first + LLM_MOST_TOKENS);
+        for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
+            for (int32_t i = 0; i < job->n_panels; i++)
+                unpack256(u, read, panel_superblock(job, i, sb, 256), on_tiles,
+                          &scratch_of(job)->unpacked[i]);
+            walk256(u, job, sb, first, end, on_tiles);
         }
+        store_tiles(job, first, end, on_tiles);
     }
     tiles_end(on_tiles);
 }

@@ -66,22 +66,20 @@ LLM_INLINE void unpack32(const llm_unpacking *u, const uint8_t *p, int nb, bool 
     }
 }
 
-/* nb blocks with n tokens; stride: tokens from one superblock of activations to the next. */
+/* nb blocks with n tokens. */
 LLM_INLINE void tile32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
-                       const llm_act32 *a, int64_t stride, float (*sums)[16], const int n) {
+                       const llm_act32 *a, float (*sums)[16], const int n) {
     vf acc[LLM_TILE];
     LLM_UNROLL
     for (int t = 0; t < n; t++) acc[t] = vf_load(sums[t]);
-    for (; nb > 0; nb -= 8, s++, q += 256 * stride, a += stride) {
-        for (int b = 0; b < 8 && b < nb; b++) {
-            vi dot[LLM_TILE];
-            starts32(u, dot, b, a, n);
-            LLM_UNROLL
-            for (int g = 0; g < 8; g++)
-                dot_tokens(u, dot, vb_load(s->w + 512 * b + 64 * g), q + 32 * b + 4 * g, n);
-            vf m = u->mins ? vf_load(s->m[b]) : vf_zero();
-            add_block32(u, dot, vf_load(s->d[b]), m, b, a, acc, n);
-        }
+    for (int b = 0; b < nb; b++) {
+        vi dot[LLM_TILE];
+        starts32(u, dot, b, a, n);
+        LLM_UNROLL
+        for (int g = 0; g < 8; g++)
+            dot_tokens(u, dot, vb_load(s->w + 512 * b + 64 * g), q + 32 * b + 4 * g, n);
+        vf m = u->mins ? vf_load(s->m[b]) : vf_zero();
+        add_block32(u, dot, vf_load(s->d[b]), m, b, a, acc, n);
     }
     LLM_UNROLL
     for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
@@ -89,103 +87,84 @@ LLM_INLINE void tile32(const llm_unpacking *u, const llm_unpacked *s, int nb, co
 
 #ifdef LLM_TILES
 
-LLM_INLINE void begin32(const int which, const llm_unpacked *s, int b, const int8_t *q,
-                        int64_t stride) {
-    tiles_dot(which, s[b / 8].w + 512 * (b % 8), q + 256 * stride * (b / 8) + 32 * (b % 8));
-}
-
 LLM_INLINE void add_dots32(const llm_unpacking *u, const llm_unpacked *s, int b, const llm_act32 *a,
-                           int64_t stride, int32_t (*dots)[16], vf *acc) {
-    const llm_unpacked *sb = s + b / 8;
-    vf d = vf_load(sb->d[b % 8]), m = u->mins ? vf_load(sb->m[b % 8]) : vf_zero();
-    a += stride * (b / 8);
+                           int32_t (*dots)[16], vf *acc) {
+    vf d = vf_load(s->d[b]), m = u->mins ? vf_load(s->m[b]) : vf_zero();
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++) {
         vi dot = vi_load(dots[t]);
-        add_block32(u, &dot, d, m, b % 8, a + t, acc + t, 1);
+        add_block32(u, &dot, d, m, b, a + t, acc + t, 1);
     }
 }
 
 /* The same with 16 tokens on AMX tiles. The product of a block is begun two blocks ahead and
- * stored one block ahead of its sum, so that nobody waits. The first two blocks were begun, and the
- * first one stored, by the panel before, as those of `next` are here; or by `fill32`. */
-LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, const llm_unpacked *next,
-                      int nb, const int8_t *q, const llm_act32 *a, int64_t stride,
-                      float (*sums)[16], int32_t (*dots)[LLM_TILES][16]) {
+ * stored one block ahead of its sum, so that nobody waits: the call before begins our first two
+ * (see tiles_fill), and we those of the next call, at w_next and q_next. */
+LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
+                      const llm_act32 *a, float (*sums)[16], const uint8_t *w_next,
+                      const int8_t *q_next, int32_t (*dots)[LLM_TILES][16]) {
     vf acc[LLM_TILES];
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++) acc[t] = vf_load(sums[t]);
     for (int b = 0; b < nb; b += 2) {
-        bool more = b + 2 < nb;
-        const llm_unpacked *from = more ? s : next;
-        int at = more ? b + 2 : 0;
-        begin32(0, from, at, q, stride);
+        const uint8_t *w_ahead = b + 2 < nb ? s->w + 512 * (b + 2) : w_next;
+        const int8_t *q_ahead = b + 2 < nb ? q + 32 * (b + 2) : q_next;
+        tiles_dot(0, w_ahead, q_ahead);
         tiles_store(1, dots[1]);
-        add_dots32(u, s, b, a, stride, dots[0], acc);
-        begin32(1, from, at + 1, q, stride);
+        add_dots32(u, s, b, a, dots[0], acc);
+        tiles_dot(1, w_ahead + 512, q_ahead + 32);
         tiles_store(0, dots[0]);
-        if (b + 1 < nb) add_dots32(u, s, b + 1, a, stride, dots[1], acc);
+        if (b + 1 < nb) add_dots32(u, s, b + 1, a, dots[1], acc);
     }
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++) vf_store(sums[t], acc[t]);
 }
 
-LLM_INLINE void fill32(const llm_unpacked *s, const int8_t *q, int64_t stride,
-                       int32_t (*dots)[LLM_TILES][16]) {
-    begin32(0, s, 0, q, stride);
-    begin32(1, s, 1, q, stride);
-    tiles_store(0, dots[0]);
-}
-
 #endif
 
-/* Superblocks [first, last) of the job's panels, which wait in slots, with n tokens from t on. */
-LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t first,
-                       int64_t last, int32_t t, int32_t n, bool on_tiles) {
-    const llm_acts *x = job->x;
+/* The unpacked superblock sb of the job's panels with tokens [first, end). */
+LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int nb,
+                       int32_t first, int32_t end, bool on_tiles) {
     llm_scratch *s = scratch_of(job);
-    int64_t end = 8 * last < x->k / 32 ? 8 * last : x->k / 32;
-    for (int64_t sb = first; sb < last; sb += LLM_DEPTH) {
-        int nb = end - 8 * sb < 8 * LLM_DEPTH ? (int)(end - 8 * sb) : 8 * LLM_DEPTH;
-        const int8_t *q = x->q[LLM_ACT_Q32] + 256 * (sb * x->n + t);
-        const llm_act32 *a = x->a32 + sb * x->n + t;
-        const llm_unpacked *from = s->unpacked + sb - first;
-#ifdef LLM_TILES
-        if (on_tiles) fill32(from, q, x->n, s->dots);
-#endif
-        for (int32_t i = 0; i < job->n_panels; i++, from += last - first) {
-            prefetch_next(job, LLM_ACT_Q32, x->a32, sizeof *x->a32, sb, first, last, t + n, n, i);
+    const int8_t *q = job->x->q[LLM_ACT_Q32] + 256 * sb * job->x->n;
+    const llm_act32 *a = job->x->a32 + sb * job->x->n;
+    llm_token_tile t = tile_at(first, end, 0, on_tiles);
+    tiles_fill(on_tiles, 32, s, q + 256 * t.first);
+    for (int32_t at = first; at < end; at = t.first + t.n) {
+        if (at > first) t = tile_after(t, end, on_tiles);
+        const int8_t *q_next = q + 256 * tile_after(t, end, on_tiles).first;
+        for (int32_t i = 0; i < job->n_panels; i++) {
+            prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
+            prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
 #ifdef LLM_TILES
             if (on_tiles) {
-                const llm_unpacked *next = i + 1 < job->n_panels ? from + (last - first) : from;
-                amx32(u, from, next, nb, q, a, x->n, s->tile_sums[i], s->dots);
+                bool more = i + 1 < job->n_panels;
+                amx32(u, &s->unpacked[i], nb, q + 256 * t.first, a + t.first, s->sums[i] + t.row,
+                      s->unpacked[more ? i + 1 : 0].w, more ? q + 256 * t.first : q_next, s->dots);
                 continue;
             }
-#else
-            (void)on_tiles;
 #endif
-            LLM_TILE_SWITCH(n, tile32, u, from, nb, q, a, x->n, s->tile_sums[i])
+            (void)q_next;
+            LLM_TILE_SWITCH(t.n, tile32, u, &s->unpacked[i], nb, q + 256 * t.first, a + t.first,
+                            s->sums[i] + t.row)
         }
     }
 }
 
 LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
     const bool on_tiles = tiles_begin(job, 32);
-    int64_t n_blocks = job->w->n_cols / 32, n_sb = (n_blocks + 7) / 8;
-    for (int64_t first = 0, last; first < n_sb; first = last) {
-        last = slots_end(job, first, n_sb);
-        llm_unpacked *to = scratch_of(job)->unpacked;
-        for (int32_t i = 0; i < job->n_panels; i++) {
-            for (int64_t sb = first; sb < last; sb++) {
-                int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
-                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, on_tiles, to++);
-            }
+    int64_t n_blocks = job->w->n_cols / 32;
+    for (int32_t first = 0, end; first < job->x->n; first = end) {
+        end = job->x->n - first < LLM_STRIP ? job->x->n : first + LLM_STRIP;
+        clear_sums(job, end - first + LLM_MOST_TOKENS);
+        for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
+            int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
+            for (int32_t i = 0; i < job->n_panels; i++)
+                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, on_tiles,
+                         &scratch_of(job)->unpacked[i]);
+            walk32(u, job, sb, nb, first, end, on_tiles);
         }
-        for (llm_token_run r = {0}; next_run(job, on_tiles, &r);) {
-            open_sums(job, r.first, r.n, first == 0);
-            walk32(u, job, first, last, r.first, r.n, on_tiles);
-            close_sums(job, r.first, r.n, r.skipped);
-        }
+        store_tiles(job, first, end, on_tiles);
     }
     tiles_end(on_tiles);
 }

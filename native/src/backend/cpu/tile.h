@@ -1,11 +1,10 @@
 /* tile.h: the frame that the three matmul files share.
  *
  * Few tokens: a chunk is unpacked into registers and multiplied with all tokens at once. Many
- * tokens: superblocks (256 inputs) of a group of panels are unpacked once into slots in the
- * second-level cache; then every tile of tokens walks them, LLM_DEPTH superblocks of its
- * activations at a time, which stay in the first-level cache for all panels. Sums wait in scratch
- * between those steps, and in y when a group has more superblocks than there are slots. Every
- * order does the same operations per output, so the bits are the same.
+ * tokens: a superblock (256 inputs) of a group of panels is unpacked into slots in the first-level
+ * cache and walked by tiles of tokens, whose sums wait in scratch between superblocks. A tile's
+ * activations are read once for the whole group. Every order does the same operations per output,
+ * so the bits are the same.
  */
 #ifndef LLM_TILE_H
 #define LLM_TILE_H
@@ -21,10 +20,8 @@
 #endif
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
-#define LLM_GROUP 8    /* panels that share a walk over the tokens */
-#define LLM_SLOTS 128  /* unpacked superblocks in scratch */
-#define LLM_DEPTH 2    /* superblocks of a tile's activations used at a time */
-#define LLM_STRIP 98   /* tokens whose sums wait in scratch, float weights */
+#define LLM_GROUP 4    /* panels that share a walk over the tokens */
+#define LLM_STRIP 512  /* tokens whose sums wait in scratch */
 #ifdef LLM_TILES
 #define LLM_MOST_TOKENS LLM_TILES
 #else
@@ -43,9 +40,8 @@ typedef struct llm_unpacked {
 } llm_unpacked;
 
 typedef struct llm_scratch {
-    llm_unpacked unpacked[LLM_SLOTS];
-    float sums[LLM_GROUP][LLM_STRIP][16];
-    float tile_sums[LLM_GROUP][LLM_MOST_TOKENS][16];
+    llm_unpacked unpacked[LLM_GROUP];
+    float sums[LLM_GROUP][LLM_STRIP + LLM_MOST_TOKENS][16]; /* every tile has whole rows */
 #ifdef LLM_TILES
     int32_t dots[2][LLM_TILES][16];
 #endif
@@ -102,28 +98,6 @@ static inline void clear_sums(const llm_panel_job *job, int32_t n) {
         memset(scratch_of(job)->sums[i], 0, (size_t)n * sizeof scratch_of(job)->sums[0][0]);
 }
 
-/* Sums of n tokens from token t on, for all panels of the job: 0, or what earlier superblocks left
- * in y. */
-static inline void open_sums(const llm_panel_job *job, int32_t t, int32_t n, bool fresh) {
-    llm_scratch *s = scratch_of(job);
-    for (int32_t i = 0; i < job->n_panels; i++) {
-        const float *y = job->y + LLM_PANEL_ROWS * i + t * job->ldy;
-        int32_t n_rows = rows_of(job, i);
-        for (int32_t j = 0; j < n; j++, y += job->ldy)
-            vf_store(s->tile_sums[i][j], fresh                      ? vf_zero()
-                                         : n_rows == LLM_PANEL_ROWS ? vf_load(y)
-                                                                    : vf_load_n(y, n_rows));
-    }
-}
-
-/* Sums of n tokens from token t on to y, but for the first `skipped`. */
-static inline void close_sums(const llm_panel_job *job, int32_t t, int32_t n, int32_t skipped) {
-    const llm_scratch *s = scratch_of(job);
-    for (int32_t i = 0; i < job->n_panels; i++)
-        for (int32_t j = skipped; j < n; j++)
-            store_rows(job, i, t + j, vf_load(s->tile_sums[i][j]));
-}
-
 /* Chunk c of a panel block as a tile reads it: less the zero point if `centred`. */
 LLM_INLINE void unpack_to(const llm_unpacking *u, const uint8_t *block, int c, bool centred,
                           uint8_t *to) {
@@ -140,49 +114,43 @@ LLM_INLINE void unpack_to(const llm_unpacking *u, const uint8_t *block, int c, b
     }
 }
 
-/* The superblock behind the last that fits into the slots, from `first` on. */
-static inline int64_t slots_end(const llm_panel_job *job, int64_t first, int64_t n_sb) {
-    int64_t most = LLM_SLOTS / job->n_panels;
-    return n_sb - first < most ? n_sb : first + most;
-}
+/* A tile: tokens [first, first + n), of which the first `skipped` belong to the tile before too;
+ * their sums are rows [row, row + n) of scratch. */
+typedef struct llm_token_tile {
+    int32_t first, n, skipped, row;
+} llm_token_tile;
 
-/* Tokens [first, first + n) of a tile; the first `skipped` of them belong to the tile before. */
-typedef struct llm_token_run {
-    int32_t first, n, skipped;
-} llm_token_run;
-
-/* The next tile of the job's tokens, from {0} on; false when there is none. AMX tiles are always
- * whole: the last one computes some tokens again. */
-static inline bool next_run(const llm_panel_job *job, bool on_tiles, llm_token_run *r) {
-    int32_t at = r->first + r->n, left = job->x->n - at;
-    if (left <= 0) return false;
-    int32_t n = on_tiles ? LLM_MOST_TOKENS : tile_size(left);
+/* The tile of the tokens from `at` on, at < end. AMX tiles are always whole: the last one computes
+ * some tokens again. */
+static inline llm_token_tile tile_at(int32_t at, int32_t end, int32_t row, bool on_tiles) {
+    int32_t left = end - at, n = on_tiles ? LLM_MOST_TOKENS : tile_size(left);
     int32_t skipped = n > left ? n - left : 0;
-    *r = (llm_token_run){at - skipped, n, skipped};
-    return true;
+    return (llm_token_tile){at - skipped, n, skipped, row};
 }
 
-LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t part, int32_t n_parts) {
+/* The tile after t, or t itself when that is the last. */
+static inline llm_token_tile tile_after(llm_token_tile t, int32_t end, bool on_tiles) {
+    int32_t at = t.first + t.n;
+    return at < end ? tile_at(at, end, t.row + t.n, on_tiles) : t;
+}
+
+/* The finished sums of tokens [first, end). */
+static inline void store_tiles(const llm_panel_job *job, int32_t first, int32_t end,
+                               bool on_tiles) {
+    const llm_scratch *s = scratch_of(job);
+    llm_token_tile t = tile_at(first, end, 0, on_tiles);
+    for (int32_t at = first; at < end; at = t.first + t.n, t = tile_after(t, end, on_tiles))
+        for (int32_t i = 0; i < job->n_panels; i++)
+            for (int32_t j = t.skipped; j < t.n; j++)
+                store_rows(job, i, t.first + j, vf_load(s->sums[i][t.row + j]));
+}
+
+/* Part i of n_parts of the lines of n_bytes from p on; they need not exist. */
+LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t n_parts) {
     const uint8_t *from = p;
-    int64_t n_lines = (n_bytes + 63) / 64 + 1;
-    for (int64_t i = n_lines * part / n_parts; i < n_lines * (part + 1) / n_parts; i++)
-        LLM_PREFETCH(from + 64 * i);
-}
-
-/* While panel i is multiplied with LLM_DEPTH superblocks from sb on of a tile of n tokens, an equal
- * part of what comes after them is fetched: the same tokens' next superblocks, or those of token
- * `after`, which may not exist (a prefetch cannot fail). */
-LLM_INLINE void prefetch_next(const llm_panel_job *job, llm_act_kind kind, const void *sides,
-                              int64_t side_bytes, int64_t sb, int64_t first, int64_t last,
-                              int32_t after, int32_t n, int32_t i) {
-    bool more = sb + LLM_DEPTH < last;
-    int64_t from = more ? sb + LLM_DEPTH : first, at = more ? after - n : after;
-    for (int64_t j = from; j < from + LLM_DEPTH; j++) {
-        int64_t token = j * job->x->n + at;
-        prefetch_part(job->x->q[kind] + 256 * token, 256 * n, i, job->n_panels);
-        prefetch_part((const uint8_t *)sides + side_bytes * token, side_bytes * n, i,
-                      job->n_panels);
-    }
+    int64_t n_lines = n_bytes / 64 + 1;
+    for (int64_t l = n_lines * i / n_parts; l < n_lines * (i + 1) / n_parts; l++)
+        LLM_PREFETCH(from + 64 * l);
 }
 
 /* Whether the job goes through AMX tiles, which are set up then. */
@@ -194,6 +162,18 @@ LLM_INLINE bool tiles_begin(const llm_panel_job *job, const int group) {
 #else
     (void)job, (void)group;
     return false;
+#endif
+}
+
+/* Begins the first two products of a walk over the panels' superblock with a tile at q. */
+LLM_INLINE void tiles_fill(bool on_tiles, const int group, llm_scratch *s, const int8_t *q) {
+#ifdef LLM_TILES
+    if (!on_tiles) return;
+    tiles_dot(0, s->unpacked[0].w, q);
+    tiles_dot(1, s->unpacked[0].w + 16 * group, q + group);
+    tiles_store(0, s->dots[0]);
+#else
+    (void)on_tiles, (void)group, (void)s, (void)q;
 #endif
 }
 
