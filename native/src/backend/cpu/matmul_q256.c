@@ -98,15 +98,42 @@ LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const u
                           bool centred, llm_unpacked *s) {
     const int bytes = 2 * u->layout->bytes; /* of a chunk, about */
     read(p, &s->scales);
+    if (u->mins && u->group == 32) {
+        for (int c = 0; c < 4; c++)
+            for (int r = 0; r < 16; r++)
+                s->min_pairs[c][r] =
+                    (s->scales.mins[2 * c][r] & 0xffff) | s->scales.mins[2 * c + 1][r] << 16;
+    }
     for (int c = 0; c < 8; c++) {
         for (int at = 0; at < bytes; at += 64) vb_prefetch(p + bytes * c + at + LLM_AHEAD);
         unpack_to(u, p, c, centred, s->w + 512 * c);
     }
 }
 
+/* finish256, with half the dot products where a min spans 32 inputs. */
+LLM_INLINE vf finish_pairs256(const llm_unpacking *u, const llm_unpacked *s, const llm_act256 *a,
+                              const int16_t *sums32, vf sum, vf acc) {
+    if (!u->mins || u->group == 16) return finish256(u, &s->scales, a, sum, acc);
+    vf da = vf_set1(a->d);
+    acc = vf_fma(vf_mul(vf_load(s->scales.d), da), sum, acc);
+    vi m = vi_set1(0);
+    LLM_UNROLL
+    for (int c = 0; c < 4; c++) m = vi_dot_s16(m, vi_load(s->min_pairs[c]), sums32 + 2 * c);
+    return vf_fma(vf_mul(vf_load(s->scales.dmin_negated), da), vi_to_f(m), acc);
+}
+
+/* Sums of 32 activations of a tile's tokens. */
+LLM_INLINE void sums32_of(const llm_unpacking *u, const llm_act256 *a, int32_t n,
+                          int16_t (*to)[8]) {
+    if (!u->mins || u->group == 16) return;
+    for (int32_t t = 0; t < n; t++)
+        for (int c = 0; c < 8; c++) to[t][c] = (int16_t)(a[t].sum[2 * c] + a[t].sum[2 * c + 1]);
+}
+
 /* A superblock with n tokens. */
 LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                        const llm_act256 *a, float (*sums)[16], const int n) {
+                        const llm_act256 *a, const int16_t (*sums32)[8], float (*sums)[16],
+                        const int n) {
     vf sum[LLM_TILE];
     const int per = 32 / u->group;
     LLM_UNROLL
@@ -123,8 +150,39 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
     }
     LLM_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
+        vf_store(sums[t], finish_pairs256(u, s, a + t, sums32[t], sum[t], vf_load(sums[t])));
 }
+
+#ifdef LLM_PAIR
+/* The same for two panels, s[0] and s[1]. */
+LLM_INLINE void pair256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
+                        const llm_act256 *a, const int16_t (*sums32)[8], float (*sums0)[16],
+                        float (*sums1)[16], const int n) {
+    vf sum0[LLM_PAIR], sum1[LLM_PAIR];
+    const int per = 32 / u->group;
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) sum0[t] = sum1[t] = vf_zero();
+    for (int g = 0; g < 8 * per; g++) {
+        vi dot0[LLM_PAIR], dot1[LLM_PAIR];
+        starts256(u, dot0, g, a, n);
+        LLM_UNROLL
+        for (int t = 0; t < n; t++) dot1[t] = dot0[t];
+        LLM_UNROLL
+        for (int i = 0; i < 8 / per; i++) {
+            int k = 8 / per * g + i;
+            dot_tokens_pair(dot0, dot1, vb_load(s[0].w + 64 * k), vb_load(s[1].w + 64 * k),
+                            q + 4 * k, n);
+        }
+        add_group256(vf_load(s[0].scales.scale[g]), dot0, sum0, n);
+        add_group256(vf_load(s[1].scales.scale[g]), dot1, sum1, n);
+    }
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) {
+        vf_store(sums0[t], finish_pairs256(u, s, a + t, sums32[t], sum0[t], vf_load(sums0[t])));
+        vf_store(sums1[t], finish_pairs256(u, s + 1, a + t, sums32[t], sum1[t], vf_load(sums1[t])));
+    }
+}
+#endif
 
 #ifdef LLM_TILES
 
@@ -138,10 +196,11 @@ LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
 
 /* The same with 16 tokens on AMX tiles. The product of a group is begun two groups ahead and
  * stored one group ahead of its sum, so that nobody waits: the call before begins our first two
- * (see tiles_fill), and we those of the next call, at w_next and q_next. */
+ * (see cut_fill), and we those of the next call, at w_next and q_next. */
 LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                       const llm_act256 *a, float (*sums)[16], const uint8_t *w_next,
-                       const int8_t *q_next, int32_t (*dots)[LLM_TILES][16]) {
+                       const llm_act256 *a, const int16_t (*sums32)[8], float (*sums)[16],
+                       const uint8_t *w_next, const int8_t *q_next,
+                       int32_t (*dots)[LLM_TILES][16]) {
     const int n_groups = 256 / u->group;
     vf sum[LLM_TILES];
     LLM_UNROLL
@@ -158,54 +217,65 @@ LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const int8
     }
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++)
-        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
+        vf_store(sums[t], finish_pairs256(u, s, a + t, sums32[t], sum[t], vf_load(sums[t])));
 }
 
 #endif
 
 /* The unpacked superblock sb of the job's panels with tokens [first, end). */
 LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int32_t first,
-                        int32_t end, bool on_tiles) {
+                        int32_t end, llm_cut cut) {
     llm_scratch *s = scratch_of(job);
     const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
     const llm_act256 *a = job->x->a256 + sb * job->x->n;
-    llm_token_tile t = tile_at(first, end, 0, on_tiles);
-    tiles_fill(on_tiles, u->group, s, q + 256 * t.first);
+    llm_token_tile t = tile_at(first, end, 0, cut);
+    cut_fill(cut, u->group, s, q + 256 * t.first);
     for (int32_t at = first; at < end; at = t.first + t.n) {
-        if (at > first) t = tile_after(t, end, on_tiles);
-        const int8_t *q_next = q + 256 * tile_after(t, end, on_tiles).first;
+        if (at > first) t = tile_after(t, end, cut);
+        const int8_t *q_next = q + 256 * tile_after(t, end, cut).first;
+        const int16_t (*sums32)[8] = (const int16_t (*)[8])s->sums32;
+        sums32_of(u, a + t.first, t.n, s->sums32);
         for (int32_t i = 0; i < job->n_panels; i++) {
             prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
             prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
 #ifdef LLM_TILES
-            if (on_tiles) {
+            if (cut.whole) {
                 bool more = i + 1 < job->n_panels;
-                amx256(u, &s->unpacked[i], q + 256 * t.first, a + t.first, s->sums[i] + t.row,
-                       s->unpacked[more ? i + 1 : 0].w, more ? q + 256 * t.first : q_next, s->dots);
+                amx256(u, &s->unpacked[i], q + 256 * t.first, a + t.first, sums32,
+                       s->sums[i] + t.row, s->unpacked[more ? i + 1 : 0].w,
+                       more ? q + 256 * t.first : q_next, s->dots);
                 continue;
             }
 #endif
             (void)q_next;
+#ifdef LLM_PAIR
+            if (i + 1 < job->n_panels) {
+                LLM_PAIR_SWITCH(t.n, pair256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
+                                sums32, s->sums[i] + t.row, s->sums[i + 1] + t.row)
+                i++;
+                continue;
+            }
+#endif
             LLM_TILE_SWITCH(t.n, tile256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
-                            s->sums[i] + t.row)
+                            sums32, s->sums[i] + t.row)
         }
     }
 }
 
 LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job) {
-    const bool on_tiles = tiles_begin(job, u->group);
+    const llm_cut cut = cut_begin(job, u->group);
     for (int32_t first = 0, end; first < job->x->n; first = end) {
         end = job->x->n - first < LLM_STRIP ? job->x->n : first + LLM_STRIP;
         clear_sums(job, end - first + LLM_MOST_TOKENS);
         for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
             for (int32_t i = 0; i < job->n_panels; i++)
-                unpack256(u, read, panel_superblock(job, i, sb, 256), on_tiles,
+                unpack256(u, read, panel_superblock(job, i, sb, 256), cut.whole,
                           &scratch_of(job)->unpacked[i]);
-            walk256(u, job, sb, first, end, on_tiles);
+            walk256(u, job, sb, first, end, cut);
         }
-        store_tiles(job, first, end, on_tiles);
+        store_tiles(job, first, end, cut);
     }
-    tiles_end(on_tiles);
+    cut_end(cut);
 }
 
 #define TYPE(name, type, zero, book, mins, group)                                                  \

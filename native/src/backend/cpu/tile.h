@@ -35,7 +35,10 @@ typedef struct llm_unpacked {
         struct {
             float d[8][16], m[8][16]; /* scales and mins of blocks of 32 */
         };
-        llm_scales scales; /* of a block of 256 */
+        struct { /* of a block of 256 */
+            llm_scales scales;
+            int32_t min_pairs[4][16]; /* of groups of 32, two s16 each */
+        };
     };
 } llm_unpacked;
 
@@ -45,14 +48,17 @@ typedef struct llm_scratch {
 #ifdef LLM_TILES
     int32_t dots[2][LLM_TILES][16];
 #endif
+    int16_t sums32[LLM_MOST_TOKENS][8]; /* of a tile's activations, for min_pairs */
     uint8_t panel[256 * 16 * 4]; /* a superblock packed from raw rows */
 } llm_scratch;
 
-/* Tokens of the next tile when `left` remain: tiles of equal size, none above LLM_TILE. */
-static inline int32_t tile_size(int32_t left) {
-    int32_t n_tiles = (left + LLM_TILE - 1) / LLM_TILE;
+/* Tokens of the next tile when `left` remain: tiles of equal size, none above `most`. */
+static inline int32_t tile_size_of(int32_t left, int32_t most) {
+    int32_t n_tiles = (left + most - 1) / most;
     return (left + n_tiles - 1) / n_tiles;
 }
+
+static inline int32_t tile_size(int32_t left) { return tile_size_of(left, LLM_TILE); }
 
 static inline llm_scratch *scratch_of(const llm_panel_job *job) {
     return (llm_scratch *)(void *)job->scratch;
@@ -120,26 +126,31 @@ typedef struct llm_token_tile {
     int32_t first, n, skipped, row;
 } llm_token_tile;
 
+/* How a job's tokens are cut: into tiles of up to `most`, or exactly that many if `whole`. */
+typedef struct llm_cut {
+    int32_t most;
+    bool whole; /* on AMX tiles */
+} llm_cut;
+
 /* The tile of the tokens from `at` on, at < end. AMX tiles are always whole: the last one computes
  * some tokens again. */
-static inline llm_token_tile tile_at(int32_t at, int32_t end, int32_t row, bool on_tiles) {
-    int32_t left = end - at, n = on_tiles ? LLM_MOST_TOKENS : tile_size(left);
+static inline llm_token_tile tile_at(int32_t at, int32_t end, int32_t row, llm_cut cut) {
+    int32_t left = end - at, n = cut.whole ? cut.most : tile_size_of(left, cut.most);
     int32_t skipped = n > left ? n - left : 0;
     return (llm_token_tile){at - skipped, n, skipped, row};
 }
 
 /* The tile after t, or t itself when that is the last. */
-static inline llm_token_tile tile_after(llm_token_tile t, int32_t end, bool on_tiles) {
+static inline llm_token_tile tile_after(llm_token_tile t, int32_t end, llm_cut cut) {
     int32_t at = t.first + t.n;
-    return at < end ? tile_at(at, end, t.row + t.n, on_tiles) : t;
+    return at < end ? tile_at(at, end, t.row + t.n, cut) : t;
 }
 
 /* The finished sums of tokens [first, end). */
-static inline void store_tiles(const llm_panel_job *job, int32_t first, int32_t end,
-                               bool on_tiles) {
+static inline void store_tiles(const llm_panel_job *job, int32_t first, int32_t end, llm_cut cut) {
     const llm_scratch *s = scratch_of(job);
-    llm_token_tile t = tile_at(first, end, 0, on_tiles);
-    for (int32_t at = first; at < end; at = t.first + t.n, t = tile_after(t, end, on_tiles))
+    llm_token_tile t = tile_at(first, end, 0, cut);
+    for (int32_t at = first; at < end; at = t.first + t.n, t = tile_after(t, end, cut))
         for (int32_t i = 0; i < job->n_panels; i++)
             for (int32_t j = t.skipped; j < t.n; j++)
                 store_rows(job, i, t.first + j, vf_load(s->sums[i][t.row + j]));
@@ -153,35 +164,40 @@ LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t
         LLM_PREFETCH(from + 64 * l);
 }
 
-/* Whether the job goes through AMX tiles, which are set up then. */
-LLM_INLINE bool tiles_begin(const llm_panel_job *job, const int group) {
-#ifdef LLM_TILES
-    if (job->x->n < LLM_TILES) return false;
-    tiles_open(group);
-    return true;
+/* Sets up the AMX tiles if the job has enough tokens for them. */
+LLM_INLINE llm_cut cut_begin(const llm_panel_job *job, const int group) {
+    llm_cut cut = {LLM_TILE, false};
+    (void)group;
+#if defined(LLM_TILES)
+    if (job->x->n >= LLM_TILES) {
+        cut = (llm_cut){LLM_TILES, true};
+        tiles_open(group);
+    }
+#elif defined(LLM_PAIR)
+    if (job->n_panels > 1) cut.most = LLM_PAIR;
 #else
-    (void)job, (void)group;
-    return false;
+    (void)job;
 #endif
+    return cut;
 }
 
 /* Begins the first two products of a walk over the panels' superblock with a tile at q. */
-LLM_INLINE void tiles_fill(bool on_tiles, const int group, llm_scratch *s, const int8_t *q) {
+LLM_INLINE void cut_fill(llm_cut cut, const int group, llm_scratch *s, const int8_t *q) {
 #ifdef LLM_TILES
-    if (!on_tiles) return;
+    if (!cut.whole) return;
     tiles_dot(0, s->unpacked[0].w, q);
     tiles_dot(1, s->unpacked[0].w + 16 * group, q + group);
     tiles_store(0, s->dots[0]);
 #else
-    (void)on_tiles, (void)group, (void)s, (void)q;
+    (void)cut, (void)group, (void)s, (void)q;
 #endif
 }
 
-LLM_INLINE void tiles_end(bool on_tiles) {
+LLM_INLINE void cut_end(llm_cut cut) {
 #ifdef LLM_TILES
-    if (on_tiles) tiles_close();
+    if (cut.whole) tiles_close();
 #else
-    (void)on_tiles;
+    (void)cut;
 #endif
 }
 
@@ -190,6 +206,18 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
     LLM_UNROLL
     for (int t = 0; t < n; t++) s[t] = unpack_dot(u, s[t], w, q + 256 * t);
 }
+
+#ifdef LLM_PAIR
+/* The same for two panels. */
+LLM_INLINE void dot_tokens_pair(vi *s0, vi *s1, vb w0, vb w1, const int8_t *q, const int n) {
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) {
+        vb x = vb_four(q + 256 * t);
+        s0[t] = vb_dot_pair(s0[t], w0, x);
+        s1[t] = vb_dot_pair(s1[t], w1, x);
+    }
+}
+#endif
 
 /* Calls f(..., n) with n as a constant, 1 <= n <= LLM_TILE. */
 /* clang-format off */
@@ -213,6 +241,16 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
     }
 #elif LLM_TILE == 1
 #define LLM_TILE_SWITCH(n, f, ...) f(__VA_ARGS__, 1);
+#endif
+
+/* The same for 1 <= n <= LLM_PAIR. */
+#ifdef LLM_PAIR
+#define LLM_PAIR_SWITCH(n, f, ...)                                                 \
+    switch (n) {                                                                   \
+        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
+        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
+        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)                    \
+    }
 #endif
 
 /* The same for 1 <= n <= LLM_FUSED. */
