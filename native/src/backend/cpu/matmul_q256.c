@@ -153,37 +153,6 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
         vf_store(sums[t], finish_pairs256(u, s, a + t, sums32[t], sum[t], vf_load(sums[t])));
 }
 
-#ifdef LLM_PAIR
-/* The same for two panels, s[0] and s[1]. */
-LLM_INLINE void pair256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                        const llm_act256 *a, const int16_t (*sums32)[8], float (*sums0)[16],
-                        float (*sums1)[16], const int n) {
-    vf sum0[LLM_PAIR], sum1[LLM_PAIR];
-    const int per = 32 / u->group;
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) sum0[t] = sum1[t] = vf_zero();
-    for (int g = 0; g < 8 * per; g++) {
-        vi dot0[LLM_PAIR], dot1[LLM_PAIR];
-        starts256(u, dot0, g, a, n);
-        LLM_UNROLL
-        for (int t = 0; t < n; t++) dot1[t] = dot0[t];
-        LLM_UNROLL
-        for (int i = 0; i < 8 / per; i++) {
-            int k = 8 / per * g + i;
-            dot_tokens_pair(dot0, dot1, vb_load(s[0].w + 64 * k), vb_load(s[1].w + 64 * k),
-                            q + 4 * k, n);
-        }
-        add_group256(vf_load(s[0].scales.scale[g]), dot0, sum0, n);
-        add_group256(vf_load(s[1].scales.scale[g]), dot1, sum1, n);
-    }
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) {
-        vf_store(sums0[t], finish_pairs256(u, s, a + t, sums32[t], sum0[t], vf_load(sums0[t])));
-        vf_store(sums1[t], finish_pairs256(u, s + 1, a + t, sums32[t], sum1[t], vf_load(sums1[t])));
-    }
-}
-#endif
-
 #ifdef LLM_TILES
 
 LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
@@ -228,6 +197,7 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
     llm_scratch *s = scratch_of(job);
     const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
     const llm_act256 *a = job->x->a256 + sb * job->x->n;
+    const bool last = job->x->k - 256 * sb == 256;
     llm_token_tile t = tile_at(first, end, 0, cut);
     cut_fill(cut, u->group, s, q + 256 * t.first);
     for (int32_t at = first; at < end; at = t.first + t.n) {
@@ -236,6 +206,7 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
         const int16_t (*sums32)[8] = (const int16_t (*)[8])s->sums32;
         sums32_of(u, a + t.first, t.n, s->sums32);
         for (int32_t i = 0; i < job->n_panels; i++) {
+            if (last) prefetch_y(job, t, i);
             prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
             prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
 #ifdef LLM_TILES
@@ -248,14 +219,6 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
             }
 #endif
             (void)q_next;
-#ifdef LLM_PAIR
-            if (i + 1 < job->n_panels) {
-                LLM_PAIR_SWITCH(t.n, pair256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
-                                sums32, s->sums[i] + t.row, s->sums[i + 1] + t.row)
-                i++;
-                continue;
-            }
-#endif
             LLM_TILE_SWITCH(t.n, tile256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
                             sums32, s->sums[i] + t.row)
         }

@@ -85,34 +85,6 @@ LLM_INLINE void tile32(const llm_unpacking *u, const llm_unpacked *s, int nb, co
     for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
 }
 
-#ifdef LLM_PAIR
-/* The same for two panels, s[0] and s[1]. */
-LLM_INLINE void pair32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
-                       const llm_act32 *a, float (*sums0)[16], float (*sums1)[16], const int n) {
-    vf acc0[LLM_PAIR], acc1[LLM_PAIR];
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) acc0[t] = vf_load(sums0[t]), acc1[t] = vf_load(sums1[t]);
-    for (int b = 0; b < nb; b++) {
-        vi dot0[LLM_PAIR], dot1[LLM_PAIR];
-        starts32(u, dot0, b, a, n);
-        LLM_UNROLL
-        for (int t = 0; t < n; t++) dot1[t] = dot0[t];
-        LLM_UNROLL
-        for (int g = 0; g < 8; g++) {
-            int at = 512 * b + 64 * g;
-            dot_tokens_pair(dot0, dot1, vb_load(s[0].w + at), vb_load(s[1].w + at),
-                            q + 32 * b + 4 * g, n);
-        }
-        vf m0 = u->mins ? vf_load(s[0].m[b]) : vf_zero();
-        add_block32(u, dot0, vf_load(s[0].d[b]), m0, b, a, acc0, n);
-        vf m1 = u->mins ? vf_load(s[1].m[b]) : vf_zero();
-        add_block32(u, dot1, vf_load(s[1].d[b]), m1, b, a, acc1, n);
-    }
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) vf_store(sums0[t], acc0[t]), vf_store(sums1[t], acc1[t]);
-}
-#endif
-
 #ifdef LLM_TILES
 
 LLM_INLINE void add_dots32(const llm_unpacking *u, const llm_unpacked *s, int b, const llm_act32 *a,
@@ -156,12 +128,14 @@ LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t
     llm_scratch *s = scratch_of(job);
     const int8_t *q = job->x->q[LLM_ACT_Q32] + 256 * sb * job->x->n;
     const llm_act32 *a = job->x->a32 + sb * job->x->n;
+    const bool last = job->x->k - 256 * sb <= 256;
     llm_token_tile t = tile_at(first, end, 0, cut);
     cut_fill(cut, 32, s, q + 256 * t.first);
     for (int32_t at = first; at < end; at = t.first + t.n) {
         if (at > first) t = tile_after(t, end, cut);
         const int8_t *q_next = q + 256 * tile_after(t, end, cut).first;
         for (int32_t i = 0; i < job->n_panels; i++) {
+            if (last) prefetch_y(job, t, i);
             prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
             prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
 #ifdef LLM_TILES
@@ -173,14 +147,6 @@ LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t
             }
 #endif
             (void)q_next;
-#ifdef LLM_PAIR
-            if (i + 1 < job->n_panels) {
-                LLM_PAIR_SWITCH(t.n, pair32, u, &s->unpacked[i], nb, q + 256 * t.first, a + t.first,
-                                s->sums[i] + t.row, s->sums[i + 1] + t.row)
-                i++;
-                continue;
-            }
-#endif
             LLM_TILE_SWITCH(t.n, tile32, u, &s->unpacked[i], nb, q + 256 * t.first, a + t.first,
                             s->sums[i] + t.row)
         }

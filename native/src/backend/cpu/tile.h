@@ -164,6 +164,12 @@ LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t
         LLM_PREFETCH(from + 64 * l);
 }
 
+/* Fetches where panel i's sums of a tile will go: the rows of y lie far apart. */
+LLM_INLINE void prefetch_y(const llm_panel_job *job, llm_token_tile t, int32_t i) {
+    for (int32_t j = 0; j < t.n; j++)
+        LLM_PREFETCH(job->y + LLM_PANEL_ROWS * i + (t.first + j) * job->ldy);
+}
+
 /* Sets up the AMX tiles if the job has enough tokens for them. */
 LLM_INLINE llm_cut cut_begin(const llm_panel_job *job, const int group) {
     llm_cut cut = {LLM_TILE, false};
@@ -173,8 +179,6 @@ LLM_INLINE llm_cut cut_begin(const llm_panel_job *job, const int group) {
         cut = (llm_cut){LLM_TILES, true};
         tiles_open(group);
     }
-#elif defined(LLM_PAIR)
-    if (job->n_panels > 1) cut.most = LLM_PAIR;
 #else
     (void)job;
 #endif
@@ -207,18 +211,6 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
     for (int t = 0; t < n; t++) s[t] = unpack_dot(u, s[t], w, q + 256 * t);
 }
 
-#ifdef LLM_PAIR
-/* The same for two panels. */
-LLM_INLINE void dot_tokens_pair(vi *s0, vi *s1, vb w0, vb w1, const int8_t *q, const int n) {
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) {
-        vb x = vb_four(q + 256 * t);
-        s0[t] = vb_dot_pair(s0[t], w0, x);
-        s1[t] = vb_dot_pair(s1[t], w1, x);
-    }
-}
-#endif
-
 /* Calls f(..., n) with n as a constant, 1 <= n <= LLM_TILE. */
 /* clang-format off */
 #define LLM_CASE(n, f, ...) case n: f(__VA_ARGS__, n); break;
@@ -241,16 +233,6 @@ LLM_INLINE void dot_tokens_pair(vi *s0, vi *s1, vb w0, vb w1, const int8_t *q, c
     }
 #elif LLM_TILE == 1
 #define LLM_TILE_SWITCH(n, f, ...) f(__VA_ARGS__, 1);
-#endif
-
-/* The same for 1 <= n <= LLM_PAIR. */
-#ifdef LLM_PAIR
-#define LLM_PAIR_SWITCH(n, f, ...)                                                 \
-    switch (n) {                                                                   \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
-        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)                    \
-    }
 #endif
 
 /* The same for 1 <= n <= LLM_FUSED. */

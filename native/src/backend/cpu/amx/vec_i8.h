@@ -14,8 +14,6 @@
 
 #include "../avx512/vec_i8.h"
 
-#undef LLM_PAIR /* below 16 tokens a tile of one panel does */
-
 #define LLM_TILES 16 /* tokens, and weight rows, of a tile of sums */
 
 typedef struct llm_tile_shapes {

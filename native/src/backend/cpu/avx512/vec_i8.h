@@ -7,7 +7,6 @@
 #include "vec_f32.h"
 
 #define LLM_TILE 14  /* 14 integer and 14 float accumulators, weights and scales: 31 of 32 zmm */
-#define LLM_PAIR 6   /* tokens of a tile of two panels: half the loads of a tile of one */
 #define LLM_FUSED 8 /* most tokens of the unpack-in-registers path */
 
 /* Arrays of vectors are registers only if every index is a constant. */
@@ -46,11 +45,6 @@ LLM_INLINE vb vb_table(const uint8_t *p) {
 LLM_INLINE vb vb_lookup(vb table, vb index) { return vb_of(_mm512_shuffle_epi8(table.v, index.v)); }
 
 LLM_INLINE vi vb_dot_pair(vi acc, vb w, vb a) { return _mm512_dpbusd_epi32(acc, w.v, a.v); }
-LLM_INLINE vb vb_four(const int8_t *a) {
-    int32_t word;
-    memcpy(&word, a, 4);
-    return vb_of(_mm512_set1_epi32(word));
-}
 #if defined(__GNUC__)
 /* Compilers do not fold the broadcast into the dot product, which costs an instruction each. */
 LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) {
@@ -66,7 +60,11 @@ LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
     return acc;
 }
 #else
-LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) { return vb_dot_pair(acc, w, vb_four(a)); }
+LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) {
+    int32_t word;
+    memcpy(&word, a, 4);
+    return _mm512_dpbusd_epi32(acc, w.v, _mm512_set1_epi32(word));
+}
 LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
     int32_t word;
     memcpy(&word, p, 4);
