@@ -197,7 +197,6 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
     llm_scratch *s = scratch_of(job);
     const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
     const llm_act256 *a = job->x->a256 + sb * job->x->n;
-    const bool last = job->x->k - 256 * sb == 256;
     llm_token_tile t = tile_at(first, end, 0, cut);
     cut_fill(cut, u->group, s, q + 256 * t.first);
     for (int32_t at = first; at < end; at = t.first + t.n) {
@@ -206,9 +205,10 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
         const int16_t (*sums32)[8] = (const int16_t (*)[8])s->sums32;
         sums32_of(u, a + t.first, t.n, s->sums32);
         for (int32_t i = 0; i < job->n_panels; i++) {
-            if (last) prefetch_y(job, t, i);
-            prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
-            prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
+            if (cut.whole) { /* VNNI code has no load slots to spare */
+                prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
+                prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
+            }
 #ifdef LLM_TILES
             if (cut.whole) {
                 bool more = i + 1 < job->n_panels;

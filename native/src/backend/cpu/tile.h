@@ -54,8 +54,7 @@ typedef struct llm_scratch {
 
 /* Tokens of the next tile when `left` remain: tiles of equal size, none above `most`. */
 static inline int32_t tile_size_of(int32_t left, int32_t most) {
-    int32_t n_tiles = (left + most - 1) / most;
-    return (left + n_tiles - 1) / n_tiles;
+    return (left - 1) / ((left + most - 1) / most) + 1;
 }
 
 static inline int32_t tile_size(int32_t left) { return tile_size_of(left, LLM_TILE); }
@@ -142,8 +141,7 @@ static inline llm_token_tile tile_at(int32_t at, int32_t end, int32_t row, llm_c
 
 /* The tile after t, or t itself when that is the last. */
 static inline llm_token_tile tile_after(llm_token_tile t, int32_t end, llm_cut cut) {
-    int32_t at = t.first + t.n;
-    return at < end ? tile_at(at, end, t.row + t.n, cut) : t;
+    return t.first + t.n < end ? tile_at(t.first + t.n, end, t.row + t.n, cut) : t;
 }
 
 /* The finished sums of tokens [first, end). */
@@ -162,12 +160,6 @@ LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t
     int64_t n_lines = n_bytes / 64 + 1;
     for (int64_t l = n_lines * i / n_parts; l < n_lines * (i + 1) / n_parts; l++)
         LLM_PREFETCH(from + 64 * l);
-}
-
-/* Fetches where panel i's sums of a tile will go: the rows of y lie far apart. */
-LLM_INLINE void prefetch_y(const llm_panel_job *job, llm_token_tile t, int32_t i) {
-    for (int32_t j = 0; j < t.n; j++)
-        LLM_PREFETCH(job->y + LLM_PANEL_ROWS * i + (t.first + j) * job->ldy);
 }
 
 /* Sets up the AMX tiles if the job has enough tokens for them. */
