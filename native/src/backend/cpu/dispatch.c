@@ -6,12 +6,16 @@
 #if defined(__x86_64__) || defined(_M_X64)
 #define LLM_X86 1
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
 typedef struct cpu_features {
-    int avx2, avx512, neon; /* the whole set that our kernels of that name need */
+    int avx2, avx512, amx, neon; /* the whole set that our kernels of that name need */
     char names[256];
 } cpu_features;
 
@@ -43,11 +47,9 @@ static const feature_bit bits_avx512[] = {{"avx512f", 7, 1, 16},
                                           {"avx512bw", 7, 1, 30},
                                           {"avx512vl", 7, 1, 31},
                                           {"avx512vnni", 7, 2, 11}};
-static const feature_bit bits_other[] = {{"avxvnni", 71, 0, 4},
-                                         {"avx512bf16", 71, 0, 5},
-                                         {"amx_bf16", 7, 3, 22},
-                                         {"amx_tile", 7, 3, 24},
-                                         {"amx_int8", 7, 3, 25}};
+static const feature_bit bits_other[] = {
+    {"avxvnni", 71, 0, 4}, {"avx512bf16", 71, 0, 5}, {"amx_bf16", 7, 3, 22}};
+static const feature_bit bits_amx[] = {{"amx_tile", 7, 3, 24}, {"amx_int8", 7, 3, 25}};
 
 static int has(const feature_bit *b) {
     uint32_t r[4] = {0, 0, 0, 0}, top = (uint32_t)__get_cpuid_max(0, NULL);
@@ -68,6 +70,16 @@ static int has_all(cpu_features *f, const feature_bit *bits, size_t n) {
     return all;
 }
 
+/* Linux lets a process use tiles only after it asked; asking again changes nothing. */
+static int tiles_allowed(void) {
+#if defined(__linux__)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return 0;
+#endif
+}
+
 static void detect(cpu_features *f) {
     static const feature_bit osxsave = {"osxsave", 1, 2, 27};
     uint32_t saved = has(&osxsave) ? saved_state() : 0;
@@ -76,6 +88,8 @@ static void detect(cpu_features *f) {
     if ((saved & 0xe6) == 0xe6) /* and opmask, both zmm parts */
         f->avx512 = f->avx2 & has_all(f, bits_avx512, sizeof bits_avx512 / sizeof *bits_avx512);
     has_all(f, bits_other, sizeof bits_other / sizeof *bits_other);
+    int tiles = has_all(f, bits_amx, sizeof bits_amx / sizeof *bits_amx);
+    f->amx = f->avx512 && tiles && (saved & 0x60000) == 0x60000 && tiles_allowed();
 }
 
 #elif defined(__aarch64__)
@@ -112,13 +126,18 @@ DECLARE(avx2)
 #if LLM_HAVE_AVX512
 DECLARE(avx512)
 #endif
+#if LLM_HAVE_AMX
+DECLARE(amx)
+#endif
 #if LLM_HAVE_NEON
 DECLARE(neon)
 #endif
 
+enum { MAX_ISAS = 5 };
+
 /* Usable tables, best last. */
-static int32_t usable(const llm_kernels *out[4]) {
-    cpu_features f = {0, 0, 0, ""};
+static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
+    cpu_features f = {0, 0, 0, 0, ""};
     int32_t n = 0;
     detect(&f);
 #if LLM_HAVE_SCALAR
@@ -130,6 +149,9 @@ static int32_t usable(const llm_kernels *out[4]) {
 #if LLM_HAVE_AVX512
     if (f.avx512) out[n++] = &llm_kernels_avx512;
 #endif
+#if LLM_HAVE_AMX
+    if (f.amx) out[n++] = &llm_kernels_amx;
+#endif
 #if LLM_HAVE_NEON
     if (f.neon) out[n++] = &llm_kernels_neon;
 #endif
@@ -137,26 +159,26 @@ static int32_t usable(const llm_kernels *out[4]) {
 }
 
 int32_t llm_n_isas(void) {
-    const llm_kernels *list[4];
+    const llm_kernels *list[MAX_ISAS];
     return usable(list);
 }
 
 const char *llm_isa_name(int32_t i) {
-    const llm_kernels *list[4];
+    const llm_kernels *list[MAX_ISAS];
     int32_t n = usable(list);
     return i >= 0 && i < n ? list[i]->isa : NULL;
 }
 
 const char *llm_isa_features(void) {
     static cpu_features f; /* every caller writes the same bytes */
-    cpu_features now = {0, 0, 0, ""};
+    cpu_features now = {0, 0, 0, 0, ""};
     detect(&now);
     memcpy(f.names, now.names, sizeof f.names);
     return f.names;
 }
 
 const llm_kernels *llm_kernels_of(const char *isa) {
-    const llm_kernels *list[4];
+    const llm_kernels *list[MAX_ISAS];
     int32_t n = usable(list);
     if (!isa) return n ? list[n - 1] : NULL;
     for (int32_t i = 0; i < n; i++)

@@ -94,8 +94,46 @@ LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_
     for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
+LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
+                          bool centred, llm_unpacked *s) {
+    const int bytes = 2 * u->layout->bytes; /* of a chunk, about */
+    read(p, &s->scales);
+    if (u->mins && u->group == 32) {
+        for (int c = 0; c < 4; c++)
+            for (int r = 0; r < 16; r++)
+                s->min_pairs[c][r] =
+                    (s->scales.mins[2 * c][r] & 0xffff) | s->scales.mins[2 * c + 1][r] << 16;
+    }
+    for (int c = 0; c < 8; c++) {
+        for (int at = 0; at < bytes; at += 64) vb_prefetch(p + bytes * c + at + LLM_AHEAD);
+        unpack_to(u, p, c, centred, s->w + 512 * c);
+    }
+}
+
+/* finish256, with half the dot products where a min spans 32 inputs. */
+LLM_INLINE vf finish_pairs256(const llm_unpacking *u, const llm_unpacked *s, const llm_act256 *a,
+                              const int16_t *sums32, vf sum, vf acc) {
+    if (!u->mins || u->group == 16) return finish256(u, &s->scales, a, sum, acc);
+    vf da = vf_set1(a->d);
+    acc = vf_fma(vf_mul(vf_load(s->scales.d), da), sum, acc);
+    vi m = vi_set1(0);
+    LLM_UNROLL
+    for (int c = 0; c < 4; c++) m = vi_dot_s16(m, vi_load(s->min_pairs[c]), sums32 + 2 * c);
+    return vf_fma(vf_mul(vf_load(s->scales.dmin_negated), da), vi_to_f(m), acc);
+}
+
+/* Sums of 32 activations of a tile's tokens. */
+LLM_INLINE void sums32_of(const llm_unpacking *u, const llm_act256 *a, int32_t n,
+                          int16_t (*to)[8]) {
+    if (!u->mins || u->group == 16) return;
+    for (int32_t t = 0; t < n; t++)
+        for (int c = 0; c < 8; c++) to[t][c] = (int16_t)(a[t].sum[2 * c] + a[t].sum[2 * c + 1]);
+}
+
+/* A superblock with n tokens. */
 LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                        const llm_act256 *a, float (*sums)[16], const int n) {
+                        const llm_act256 *a, const int16_t (*sums32)[8], float (*sums)[16],
+                        const int n) {
     vf sum[LLM_TILE];
     const int per = 32 / u->group;
     LLM_UNROLL
@@ -112,40 +150,95 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
     }
     LLM_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
+        vf_store(sums[t], finish_pairs256(u, s, a + t, sums32[t], sum[t], vf_load(sums[t])));
 }
 
-LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
-                          llm_unpacked *s) {
-    read(p, &s->scales);
-    for (int c = 0; c < 8; c++) {
-        vb w[8];
-        unpack_chunk(u, p, c, w);
-        LLM_UNROLL
-        for (int g = 0; g < 8; g++) vb_store(s->w + 512 * c + 64 * g, w[g]);
+#ifdef LLM_TILES
+
+LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) {
+        vi dot = vi_load(dots[t]);
+        add_group256(scale, &dot, sum + t, 1);
+    }
+}
+
+/* The same with 16 tokens on AMX tiles. The product of a group is begun two groups ahead and
+ * stored one group ahead of its sum, so that nobody waits: the call before begins our first two
+ * (see cut_fill), and we those of the next call, at w_next and q_next. */
+LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
+                       const llm_act256 *a, const int16_t (*sums32)[8], float (*sums)[16],
+                       const uint8_t *w_next, const int8_t *q_next,
+                       int32_t (*dots)[LLM_TILES][16]) {
+    const int n_groups = 256 / u->group;
+    vf sum[LLM_TILES];
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) sum[t] = vf_zero();
+    for (int g = 0; g < n_groups; g += 2) {
+        const uint8_t *w_ahead = g + 2 < n_groups ? s->w + 16 * u->group * (g + 2) : w_next;
+        const int8_t *q_ahead = g + 2 < n_groups ? q + u->group * (g + 2) : q_next;
+        tiles_dot(0, w_ahead, q_ahead);
+        tiles_store(1, dots[1]);
+        add_dots256(vf_load(s->scales.scale[g]), dots[0], sum);
+        tiles_dot(1, w_ahead + 16 * u->group, q_ahead + u->group);
+        tiles_store(0, dots[0]);
+        add_dots256(vf_load(s->scales.scale[g + 1]), dots[1], sum);
+    }
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++)
+        vf_store(sums[t], finish_pairs256(u, s, a + t, sums32[t], sum[t], vf_load(sums[t])));
+}
+
+#endif
+
+/* The unpacked superblock sb of the job's panels with tokens [first, end). */
+LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int32_t first,
+                        int32_t end, llm_cut cut) {
+    llm_scratch *s = scratch_of(job);
+    const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
+    const llm_act256 *a = job->x->a256 + sb * job->x->n;
+    llm_token_tile t = tile_at(first, end, 0, cut);
+    cut_fill(cut, u->group, s, q + 256 * t.first);
+    for (int32_t at = first; at < end; at = t.first + t.n) {
+        if (at > first) t = tile_after(t, end, cut);
+        const int8_t *q_next = q + 256 * tile_after(t, end, cut).first;
+        const int16_t (*sums32)[8] = (const int16_t (*)[8])s->sums32;
+        sums32_of(u, a + t.first, t.n, s->sums32);
+        for (int32_t i = 0; i < job->n_panels; i++) {
+            if (cut.whole) { /* VNNI code has no load slots to spare */
+                prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
+                prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
+            }
+#ifdef LLM_TILES
+            if (cut.whole) {
+                bool more = i + 1 < job->n_panels;
+                amx256(u, &s->unpacked[i], q + 256 * t.first, a + t.first, sums32,
+                       s->sums[i] + t.row, s->unpacked[more ? i + 1 : 0].w,
+                       more ? q + 256 * t.first : q_next, s->dots);
+                continue;
+            }
+#endif
+            (void)q_next;
+            LLM_TILE_SWITCH(t.n, tile256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
+                            sums32, s->sums[i] + t.row)
+        }
     }
 }
 
 LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job) {
-    const llm_acts *x = job->x;
-    llm_scratch *s = scratch_of(job);
-    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
-        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
-        clear_sums(job, n);
+    const llm_cut cut = cut_begin(job, u->group);
+    for (int32_t first = 0, end; first < job->x->n; first = end) {
+        end = job->x->n - first < LLM_STRIP ? job->x->n : first + LLM_STRIP;
+        clear_sums(job, end - first + LLM_MOST_TOKENS);
         for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
             for (int32_t i = 0; i < job->n_panels; i++)
-                unpack256(u, read, panel_superblock(job, i, sb, 256), &s->unpacked[i]);
-            const int8_t *q = x->q[LLM_ACT_Q256] + 256 * (sb * x->n + first);
-            const llm_act256 *a = x->a256 + sb * x->n + first;
-            for (int32_t t = 0, size; t < n; t += size) {
-                size = tile_size(n - t);
-                for (int32_t i = 0; i < job->n_panels; i++)
-                    LLM_TILE_SWITCH(size, tile256, u, &s->unpacked[i], q + 256 * t, a + t,
-                                    s->sums[i] + t)
-            }
+                unpack256(u, read, panel_superblock(job, i, sb, 256), cut.whole,
+                          &scratch_of(job)->unpacked[i]);
+            walk256(u, job, sb, first, end, cut);
         }
-        store_strip(job, first, n);
+        store_tiles(job, first, end, cut);
     }
+    cut_end(cut);
 }
 
 #define TYPE(name, type, zero, book, mins, group)                                                  \

@@ -56,17 +56,17 @@ LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t 
     for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
-LLM_INLINE void unpack32(const llm_unpacking *u, const uint8_t *p, int nb, llm_unpacked *s) {
+LLM_INLINE void unpack32(const llm_unpacking *u, const uint8_t *p, int nb, bool centred,
+                         llm_unpacked *s) {
     for (int b = 0; b < nb; b++, p += 16 * u->layout->bytes) {
-        vb w[8];
-        unpack_chunk(u, p, 0, w);
-        LLM_UNROLL
-        for (int g = 0; g < 8; g++) vb_store(s->w + 512 * b + 64 * g, w[g]);
+        for (int at = 0; at < 16 * u->layout->bytes; at += 64) vb_prefetch(p + at + LLM_AHEAD);
+        unpack_to(u, p, 0, centred, s->w + 512 * b);
         vf_store(s->d[b], unpack_scale32(u, p));
         if (u->mins) vf_store(s->m[b], unpack_u16(u, p, 1));
     }
 }
 
+/* nb blocks with n tokens. */
 LLM_INLINE void tile32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
                        const llm_act32 *a, float (*sums)[16], const int n) {
     vf acc[LLM_TILE];
@@ -85,28 +85,90 @@ LLM_INLINE void tile32(const llm_unpacking *u, const llm_unpacked *s, int nb, co
     for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
 }
 
-LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
-    const llm_acts *x = job->x;
+#ifdef LLM_TILES
+
+LLM_INLINE void add_dots32(const llm_unpacking *u, const llm_unpacked *s, int b, const llm_act32 *a,
+                           int32_t (*dots)[16], vf *acc) {
+    vf d = vf_load(s->d[b]), m = u->mins ? vf_load(s->m[b]) : vf_zero();
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) {
+        vi dot = vi_load(dots[t]);
+        add_block32(u, &dot, d, m, b, a + t, acc + t, 1);
+    }
+}
+
+/* The same with 16 tokens on AMX tiles. The product of a block is begun two blocks ahead and
+ * stored one block ahead of its sum, so that nobody waits: the call before begins our first two
+ * (see cut_fill), and we those of the next call, at w_next and q_next. */
+LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, int nb, const int8_t *q,
+                      const llm_act32 *a, float (*sums)[16], const uint8_t *w_next,
+                      const int8_t *q_next, int32_t (*dots)[LLM_TILES][16]) {
+    vf acc[LLM_TILES];
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) acc[t] = vf_load(sums[t]);
+    for (int b = 0; b < nb; b += 2) {
+        const uint8_t *w_ahead = b + 2 < nb ? s->w + 512 * (b + 2) : w_next;
+        const int8_t *q_ahead = b + 2 < nb ? q + 32 * (b + 2) : q_next;
+        tiles_dot(0, w_ahead, q_ahead);
+        tiles_store(1, dots[1]);
+        add_dots32(u, s, b, a, dots[0], acc);
+        tiles_dot(1, w_ahead + 512, q_ahead + 32);
+        tiles_store(0, dots[0]);
+        if (b + 1 < nb) add_dots32(u, s, b + 1, a, dots[1], acc);
+    }
+    LLM_UNROLL
+    for (int t = 0; t < LLM_TILES; t++) vf_store(sums[t], acc[t]);
+}
+
+#endif
+
+/* The unpacked superblock sb of the job's panels with tokens [first, end). */
+LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int nb,
+                       int32_t first, int32_t end, llm_cut cut) {
     llm_scratch *s = scratch_of(job);
+    const int8_t *q = job->x->q[LLM_ACT_Q32] + 256 * sb * job->x->n;
+    const llm_act32 *a = job->x->a32 + sb * job->x->n;
+    llm_token_tile t = tile_at(first, end, 0, cut);
+    cut_fill(cut, 32, s, q + 256 * t.first);
+    for (int32_t at = first; at < end; at = t.first + t.n) {
+        if (at > first) t = tile_after(t, end, cut);
+        const int8_t *q_next = q + 256 * tile_after(t, end, cut).first;
+        for (int32_t i = 0; i < job->n_panels; i++) {
+            if (cut.whole) { /* VNNI code has no load slots to spare */
+                prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
+                prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
+            }
+#ifdef LLM_TILES
+            if (cut.whole) {
+                bool more = i + 1 < job->n_panels;
+                amx32(u, &s->unpacked[i], nb, q + 256 * t.first, a + t.first, s->sums[i] + t.row,
+                      s->unpacked[more ? i + 1 : 0].w, more ? q + 256 * t.first : q_next, s->dots);
+                continue;
+            }
+#endif
+            (void)q_next;
+            LLM_TILE_SWITCH(t.n, tile32, u, &s->unpacked[i], nb, q + 256 * t.first, a + t.first,
+                            s->sums[i] + t.row)
+        }
+    }
+}
+
+LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
+    const llm_cut cut = cut_begin(job, 32);
     int64_t n_blocks = job->w->n_cols / 32;
-    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
-        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
-        clear_sums(job, n);
+    for (int32_t first = 0, end; first < job->x->n; first = end) {
+        end = job->x->n - first < LLM_STRIP ? job->x->n : first + LLM_STRIP;
+        clear_sums(job, end - first + LLM_MOST_TOKENS);
         for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
             int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
             for (int32_t i = 0; i < job->n_panels; i++)
-                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, &s->unpacked[i]);
-            const int8_t *q = x->q[LLM_ACT_Q32] + 256 * (sb * x->n + first);
-            const llm_act32 *a = x->a32 + sb * x->n + first;
-            for (int32_t t = 0, size; t < n; t += size) {
-                size = tile_size(n - t);
-                for (int32_t i = 0; i < job->n_panels; i++)
-                    LLM_TILE_SWITCH(size, tile32, u, &s->unpacked[i], nb, q + 256 * t, a + t,
-                                    s->sums[i] + t)
-            }
+                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, cut.whole,
+                         &scratch_of(job)->unpacked[i]);
+            walk32(u, job, sb, nb, first, end, cut);
         }
-        store_strip(job, first, n);
+        store_tiles(job, first, end, cut);
     }
+    cut_end(cut);
 }
 
 #define TYPE(name, zero, book, mins)                                                               \

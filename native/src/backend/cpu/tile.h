@@ -1,10 +1,10 @@
 /* tile.h: the frame that the three matmul files share.
  *
  * Few tokens: a chunk is unpacked into registers and multiplied with all tokens at once. Many
- * tokens: a superblock (256 inputs) of a group of panels is unpacked into scratch in the
- * first-level cache and walked by tiles of up to LLM_TILE tokens, whose sums wait in scratch
- * between superblocks. A tile's activations are read once for the whole group. Both orders do the
- * same operations per output, so the bits are the same.
+ * tokens: a superblock (256 inputs) of a group of panels is unpacked into slots in the first-level
+ * cache and walked by tiles of tokens, whose sums wait in scratch between superblocks. A tile's
+ * activations are read once for the whole group. Every order does the same operations per output,
+ * so the bits are the same.
  */
 #ifndef LLM_TILE_H
 #define LLM_TILE_H
@@ -21,26 +21,43 @@
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
-#define LLM_STRIP 98   /* tokens whose sums wait in scratch */
+#define LLM_STRIP 512  /* tokens whose sums wait in scratch */
+#ifdef LLM_TILES
+#define LLM_MOST_TOKENS LLM_TILES
+#else
+#define LLM_MOST_TOKENS LLM_TILE
+#endif
 
 /* A superblock of one panel, ready for the tiles. */
 typedef struct llm_unpacked {
-    uint8_t w[64 * 64];       /* [k / 4][16 rows][4] */
-    float d[8][16], m[8][16]; /* scales and mins of blocks of 32 */
-    llm_scales scales;        /* of a block of 256 */
+    uint8_t w[64 * 64]; /* [k / 4][16 rows][4]; signed, less the zero point, for AMX tiles */
+    union {
+        struct {
+            float d[8][16], m[8][16]; /* scales and mins of blocks of 32 */
+        };
+        struct { /* of a block of 256 */
+            llm_scales scales;
+            int32_t min_pairs[4][16]; /* of groups of 32, two s16 each */
+        };
+    };
 } llm_unpacked;
 
 typedef struct llm_scratch {
     llm_unpacked unpacked[LLM_GROUP];
-    float sums[LLM_GROUP][LLM_STRIP][16];
+    float sums[LLM_GROUP][LLM_STRIP + LLM_MOST_TOKENS][16]; /* every tile has whole rows */
+#ifdef LLM_TILES
+    int32_t dots[2][LLM_TILES][16];
+#endif
+    int16_t sums32[LLM_MOST_TOKENS][8]; /* of a tile's activations, for min_pairs */
     uint8_t panel[256 * 16 * 4]; /* a superblock packed from raw rows */
 } llm_scratch;
 
-/* Tokens of the next tile when `left` remain: tiles of equal size, none above LLM_TILE. */
-static inline int32_t tile_size(int32_t left) {
-    int32_t n_tiles = (left + LLM_TILE - 1) / LLM_TILE;
-    return (left + n_tiles - 1) / n_tiles;
+/* Tokens of the next tile when `left` remain: tiles of equal size, none above `most`. */
+static inline int32_t tile_size_of(int32_t left, int32_t most) {
+    return (left - 1) / ((left + most - 1) / most) + 1;
 }
+
+static inline int32_t tile_size(int32_t left) { return tile_size_of(left, LLM_TILE); }
 
 static inline llm_scratch *scratch_of(const llm_panel_job *job) {
     return (llm_scratch *)(void *)job->scratch;
@@ -84,6 +101,100 @@ static inline void store_strip(const llm_panel_job *job, int32_t first, int32_t 
 static inline void clear_sums(const llm_panel_job *job, int32_t n) {
     for (int32_t i = 0; i < job->n_panels; i++)
         memset(scratch_of(job)->sums[i], 0, (size_t)n * sizeof scratch_of(job)->sums[0][0]);
+}
+
+/* Chunk c of a panel block as a tile reads it: less the zero point if `centred`. */
+LLM_INLINE void unpack_to(const llm_unpacking *u, const uint8_t *block, int c, bool centred,
+                          uint8_t *to) {
+    vb w[8];
+    unpack_chunk(u, block, c, w);
+    LLM_UNROLL
+    for (int g = 0; g < 8; g++) {
+#ifdef LLM_TILES
+        if (centred) w[g] = vb_minus(w[g], u->zero);
+#else
+        (void)centred;
+#endif
+        vb_store(to + 64 * g, w[g]);
+    }
+}
+
+/* A tile: tokens [first, first + n), of which the first `skipped` belong to the tile before too;
+ * their sums are rows [row, row + n) of scratch. */
+typedef struct llm_token_tile {
+    int32_t first, n, skipped, row;
+} llm_token_tile;
+
+/* How a job's tokens are cut: into tiles of up to `most`, or exactly that many if `whole`. */
+typedef struct llm_cut {
+    int32_t most;
+    bool whole; /* on AMX tiles */
+} llm_cut;
+
+/* The tile of the tokens from `at` on, at < end. AMX tiles are always whole: the last one computes
+ * some tokens again. */
+static inline llm_token_tile tile_at(int32_t at, int32_t end, int32_t row, llm_cut cut) {
+    int32_t left = end - at, n = cut.whole ? cut.most : tile_size_of(left, cut.most);
+    int32_t skipped = n > left ? n - left : 0;
+    return (llm_token_tile){at - skipped, n, skipped, row};
+}
+
+/* The tile after t, or t itself when that is the last. */
+static inline llm_token_tile tile_after(llm_token_tile t, int32_t end, llm_cut cut) {
+    return t.first + t.n < end ? tile_at(t.first + t.n, end, t.row + t.n, cut) : t;
+}
+
+/* The finished sums of tokens [first, end). */
+static inline void store_tiles(const llm_panel_job *job, int32_t first, int32_t end, llm_cut cut) {
+    const llm_scratch *s = scratch_of(job);
+    llm_token_tile t = tile_at(first, end, 0, cut);
+    for (int32_t at = first; at < end; at = t.first + t.n, t = tile_after(t, end, cut))
+        for (int32_t i = 0; i < job->n_panels; i++)
+            for (int32_t j = t.skipped; j < t.n; j++)
+                store_rows(job, i, t.first + j, vf_load(s->sums[i][t.row + j]));
+}
+
+/* Part i of n_parts of the lines of n_bytes from p on; they need not exist. */
+LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t n_parts) {
+    const uint8_t *from = p;
+    int64_t n_lines = n_bytes / 64 + 1;
+    for (int64_t l = n_lines * i / n_parts; l < n_lines * (i + 1) / n_parts; l++)
+        LLM_PREFETCH(from + 64 * l);
+}
+
+/* Sets up the AMX tiles if the job has enough tokens for them. */
+LLM_INLINE llm_cut cut_begin(const llm_panel_job *job, const int group) {
+    llm_cut cut = {LLM_TILE, false};
+    (void)group;
+#if defined(LLM_TILES)
+    if (job->x->n >= LLM_TILES) {
+        cut = (llm_cut){LLM_TILES, true};
+        tiles_open(group);
+    }
+#else
+    (void)job;
+#endif
+    return cut;
+}
+
+/* Begins the first two products of a walk over the panels' superblock with a tile at q. */
+LLM_INLINE void cut_fill(llm_cut cut, const int group, llm_scratch *s, const int8_t *q) {
+#ifdef LLM_TILES
+    if (!cut.whole) return;
+    tiles_dot(0, s->unpacked[0].w, q);
+    tiles_dot(1, s->unpacked[0].w + 16 * group, q + group);
+    tiles_store(0, s->dots[0]);
+#else
+    (void)cut, (void)group, (void)s, (void)q;
+#endif
+}
+
+LLM_INLINE void cut_end(llm_cut cut) {
+#ifdef LLM_TILES
+    if (cut.whole) tiles_close();
+#else
+    (void)cut;
+#endif
 }
 
 /* Four inputs of 16 rows with the same four inputs of n tokens. */

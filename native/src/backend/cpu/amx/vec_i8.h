@@ -1,0 +1,70 @@
+/* vec_i8.h (amx: AVX-512 and the int8 tiles of AMX). Vectors are those of AVX-512; products with many
+ * tokens run on tiles.
+ *
+ * A tile is 16 rows of 64 bytes. One instruction multiplies a tile of activations, [tokens][group],
+ * with a tile of weights, [group / 4][16 rows][4] (which is how panels lie), and adds exact 32-bit
+ * sums to a tile [tokens][16 rows]: the same integers as any other order gives. Both sides are
+ * signed, so a weight's zero point is taken off when it is unpacked.
+ *
+ * The instructions are written as assembly: gcc 12 drops the stores that fill a tile configuration
+ * when it is passed to its intrinsic (docs/decisions/0002).
+ */
+#ifndef LLM_AMX_VEC_I8_H
+#define LLM_AMX_VEC_I8_H
+
+#include "../avx512/vec_i8.h"
+
+#define LLM_TILES 16 /* tokens, and weight rows, of a tile of sums */
+
+typedef struct llm_tile_shapes {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} llm_tile_shapes;
+
+/* Tiles 0 and 1 hold sums, 2 and 3 activations, 4 and 5 weights of `group` inputs. */
+LLM_INLINE void tiles_open(int group) {
+    llm_tile_shapes shapes = {.palette = 1};
+    for (int i = 0; i < 2; i++) {
+        shapes.rows[i] = shapes.rows[2 + i] = LLM_TILES;
+        shapes.rows[4 + i] = (uint8_t)(group / 4);
+        shapes.row_bytes[i] = shapes.row_bytes[4 + i] = 64;
+        shapes.row_bytes[2 + i] = (uint16_t)group;
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
+}
+
+/* Gives the tiles back: a thread that holds some costs more to switch. */
+LLM_INLINE void tiles_close(void) { __asm__ volatile("tilerelease"); }
+
+#define LLM_TILE_DOT(sums, acts, weights)                                                          \
+    __asm__ volatile("tilezero %%tmm" sums "\n\t"                                                  \
+                     "tileloadd (%0, %2, 1), %%tmm" acts "\n\t"                                    \
+                     "tileloadd (%1, %3, 1), %%tmm" weights "\n\t"                                 \
+                     "tdpbssd %%tmm" weights ", %%tmm" acts ", %%tmm" sums                         \
+                     :                                                                             \
+                     : "r"(q), "r"(w), "r"((int64_t)256), "r"((int64_t)64)                         \
+                     : "memory")
+
+/* Begins the product of a group: which (0 or 1) names its tile of sums. w: signed weights
+ * [inputs / 4][16][4]; q: activations, 256 bytes from one token to the next. */
+LLM_INLINE void tiles_dot(const int which, const uint8_t *w, const int8_t *q) {
+    if (which == 0)
+        LLM_TILE_DOT("0", "2", "4");
+    else
+        LLM_TILE_DOT("1", "3", "5");
+}
+
+/* Its sums [16 tokens][16 rows]. The product takes some fifty cycles: other work belongs between. */
+LLM_INLINE void tiles_store(const int which, int32_t (*dots)[16]) {
+    if (which == 0)
+        __asm__ volatile("tilestored %%tmm0, (%0, %1, 1)" ::"r"(dots), "r"((int64_t)64) : "memory");
+    else
+        __asm__ volatile("tilestored %%tmm1, (%0, %1, 1)" ::"r"(dots), "r"((int64_t)64) : "memory");
+}
+
+LLM_INLINE vb vb_minus(vb a, int zero) {
+    return vb_of(_mm512_sub_epi8(a.v, _mm512_set1_epi8((char)zero)));
+}
+
+#endif
