@@ -32,8 +32,10 @@ LLM_INLINE vf finish256(const llm_unpacking *u, const llm_scales *sc, const llm_
     acc = vf_fma(vf_mul(vf_load(sc->d), da), sum, acc);
     if (u->mins) {
         vi s = vi_set1(0);
+        const int16_t *sums = u->group == 16 ? a->sum : a->sum32;
         LLM_UNROLL
-        for (int c = 0; c < 8; c++) s = vi_dot_s16(s, vi_load(sc->mins[c]), a->sum + 2 * c);
+        for (int i = 0; i < 128 / u->group; i++)
+            s = vi_dot_s16(s, vi_load(sc->mins[i]), sums + 2 * i);
         acc = vf_fma(vf_mul(vf_load(sc->dmin_negated), da), vi_to_f(s), acc);
     }
     return acc;
@@ -56,42 +58,45 @@ static inline void unpack_scales(const llm_unpacking *u, int32_t type, const uin
 
 typedef void (*llm_scale_reader)(const uint8_t *block, llm_scales *s);
 
+/* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
+ * Each reads a superblock in turn and asks for its next one. */
 LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
-                       int32_t i, const int n) {
+                       int32_t first, int32_t last, const int n) {
     const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
     const int bytes = 16 * u->layout->bytes, per = 32 / u->group;
-    llm_scales *sc = &scratch_of(job)->unpacked[0].scales;
-    vf acc[LLM_FUSED];
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) acc[t] = vf_zero();
+    llm_scales *sc = &s->unpacked[0].scales;
     for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
-        const uint8_t *p = panel_superblock(job, i, sb, 256);
         const int8_t *q = x->q[LLM_ACT_Q256] + sb * 256 * n;
         const llm_act256 *a = x->a256 + sb * n;
-        vf sum[LLM_FUSED];
-        LLM_UNROLL
-        for (int t = 0; t < n; t++) sum[t] = vf_zero();
-        read(p, sc);
-        for (int c = 0; c < 8; c++) {
-            for (int at = 0; at < bytes / 8; at += 64)
-                vb_prefetch(p + bytes / 8 * c + at + LLM_AHEAD);
-            vb w[8];
-            unpack_chunk(u, p, c, w);
+        for (int32_t i = first; i < last; i++) {
+            const uint8_t *p = panel_superblock(job, i, sb, 256);
+            vf sum[LLM_FUSED];
             LLM_UNROLL
-            for (int h = 0; h < per; h++) {
-                vi s[LLM_FUSED];
-                starts256(u, s, per * c + h, a, n);
+            for (int t = 0; t < n; t++) sum[t] = vf_zero();
+            read(p, sc);
+            for (int c = 0; c < 8; c++) {
+                for (int at = 0; at < bytes / 8; at += 64)
+                    vb_prefetch(p + bytes + bytes / 8 * c + at);
+                vb w[8];
+                unpack_chunk(u, p, c, w);
                 LLM_UNROLL
-                for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
-                    dot_tokens(u, s, w[g], q + 32 * c + 4 * g, n);
-                add_group256(vf_load(sc->scale[per * c + h]), s, sum, n);
+                for (int h = 0; h < per; h++) {
+                    vi dot[LLM_FUSED];
+                    starts256(u, dot, per * c + h, a, n);
+                    LLM_UNROLL
+                    for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
+                        dot_tokens(u, dot, w[g], q + 32 * c + 4 * g, n);
+                    add_group256(vf_load(sc->scale[per * c + h]), dot, sum, n);
+                }
+            }
+            LLM_UNROLL
+            for (int t = 0; t < n; t++) {
+                float *y = s->sums[i][t];
+                vf_store(y, finish256(u, sc, a + t, sum[t], sb ? vf_load(y) : vf_zero()));
             }
         }
-        LLM_UNROLL
-        for (int t = 0; t < n; t++) acc[t] = finish256(u, sc, a + t, sum[t], acc[t]);
     }
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
 LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
@@ -227,9 +232,13 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
         const llm_unpacking *u = &unpacking_##name;                                                \
         if (job->x->n > LLM_FUSED)                                                                 \
             many256(u, scales_##name, job);                                                        \
-        else                                                                                       \
-            for (int32_t i = 0; i < job->n_panels; i++)                                            \
-                LLM_FUSED_SWITCH(job->x->n, few256, u, scales_##name, job, i)                      \
+        else {                                                                                     \
+            for (int32_t i = 0, end; i < job->n_panels; i = end) {                                 \
+                end = i + LLM_STREAMS < job->n_panels ? i + LLM_STREAMS : job->n_panels;           \
+                LLM_FUSED_SWITCH(job->x->n, few256, u, scales_##name, job, i, end)                 \
+            }                                                                                      \
+            store_strip(job, 0, job->x->n);                                                        \
+        }                                                                                          \
     }
 
 TYPE(q2_k, LLM_Q2_K, 0, LLM_BOOK_NONE, true, 16)

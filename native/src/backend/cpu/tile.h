@@ -21,6 +21,9 @@
 #endif
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
+#ifndef LLM_STREAMS
+#define LLM_STREAMS 4  /* panels that few tokens read side by side */
+#endif
 #define LLM_GROUP 8    /* panels that share a walk over the tokens */
 #define LLM_SLOTS 128  /* unpacked superblocks in scratch */
 #define LLM_DEPTH 2    /* superblocks of a tile's activations used at a time */
@@ -49,6 +52,7 @@ typedef struct llm_scratch {
 #ifdef LLM_TILES
     int32_t dots[2][LLM_TILES][16];
 #endif
+    float x[LLM_TILE][256];      /* activations of a tile, float weights */
     uint8_t panel[256 * 16 * 4]; /* a superblock packed from raw rows */
 } llm_scratch;
 
@@ -71,12 +75,15 @@ static inline int32_t rows_of(const llm_panel_job *job, int32_t i) {
 LLM_OUTLINE const uint8_t *panel_superblock(const llm_panel_job *job, int32_t i, int64_t sb,
                                             int64_t n_elements) {
     const llm_format *f = job->w->format;
-    int64_t row_bytes = job->w->n_cols / f->block_elements * f->block_bytes;
+    /* Blocks have 1, 32 or 256 elements: shifts, as a division would show in the time of a
+     * superblock. */
+    const int shift = f->block_elements == 256 ? 8 : f->block_elements == 32 ? 5 : 0;
+    int64_t row_bytes = (job->w->n_cols >> shift) * f->block_bytes;
     int64_t at = LLM_PANEL_ROWS * (job->panel + i) * row_bytes;
-    int64_t first = sb * 256 / f->block_elements * f->block_bytes;
+    int64_t first = (sb << (8 - shift)) * f->block_bytes;
     if (job->w->panels) return job->w->panels + at + LLM_PANEL_ROWS * first;
     uint8_t *panel = scratch_of(job)->panel;
-    f->pack(job->w->raw + at + first, row_bytes, rows_of(job, i), n_elements / f->block_elements,
+    f->pack(job->w->raw + at + first, row_bytes, rows_of(job, i), n_elements >> shift,
             panel);
     return panel;
 }
