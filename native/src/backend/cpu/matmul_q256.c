@@ -179,6 +179,61 @@ LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, int n_sb, 
 
 #endif
 
+#ifdef LLM_TILES
+
+/* Up to 16 tokens on AMX tiles: all dots of a superblock, then the sums, token by token. The next
+ * superblock is unpacked between the two, so that nobody waits for the tiles. */
+LLM_INLINE void few_tiles256(const llm_unpacking *u, llm_scale_reader read,
+                             const llm_panel_job *job, int32_t i) {
+    const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
+    float (*sums)[16] = s->tile_sums[0];
+    for (int32_t t = 0; t < x->n; t++) vf_store(sums[t], vf_zero());
+    int64_t n_sb = job->w->n_cols / 256;
+    unpack256(u, read, panel_superblock(job, i, 0, 256), true, s->unpacked);
+    for (int64_t sb = 0; sb < n_sb; sb++) {
+        const llm_unpacked *now = s->unpacked + sb % 2;
+        const int8_t *q = x->q[LLM_ACT_Q256] + 256 * sb * x->n;
+        const llm_act256 *a = x->a256 + sb * x->n;
+        for (int g = 0; g < 8; g += 2) {
+            tiles_dot(0, now->w + 512 * g, q + 32 * g);
+            tiles_dot(1, now->w + 512 * (g + 1), q + 32 * (g + 1));
+            tiles_store(0, s->dots[g]);
+            tiles_store(1, s->dots[g + 1]);
+        }
+        if (sb + 1 < n_sb)
+            unpack256(u, read, panel_superblock(job, i, sb + 1, 256), true,
+                      s->unpacked + (sb + 1) % 2);
+        for (int32_t t = 0; t < x->n; t++) {
+            vf sum = vf_zero();
+            LLM_UNROLL
+            for (int g = 0; g < 8; g++) {
+                vi dot = vi_load(s->dots[g][t]);
+                add_group256(vf_load(now->scales.scale[g]), &dot, &sum, 1);
+            }
+            vf_store(sums[t], finish256(u, &now->scales, a + t, sum, vf_load(sums[t])));
+        }
+    }
+    for (int32_t t = 0; t < x->n; t++) store_rows(job, i, t, vf_load(sums[t]));
+}
+
+#endif
+
+/* Whether the job was done that way. Groups of 16 inputs take twice the stores, which eat the gain. */
+LLM_INLINE bool on_few_tiles256(const llm_unpacking *u, llm_scale_reader read,
+                                const llm_panel_job *job) {
+#ifdef LLM_TILES
+    if (job->x->n <= LLM_FUSED || job->x->n > LLM_TILES || u->group != 32) return false;
+    tiles_open(32, job->x->n);
+    for (int32_t i = 0; i < job->n_panels; i++) few_tiles256(u, read, job, i);
+    tiles_close();
+    return true;
+#else
+    (void)u, (void)read, (void)job;
+    return false;
+#endif
+}
+
 /* Superblocks [first, last) of the job's panels, which wait in slots, with n tokens from t on. */
 LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t first,
                         int64_t last, int32_t t, int32_t n, bool on_tiles) {
@@ -230,6 +285,7 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
     }                                                                                              \
     static void panels_##name(const llm_panel_job *job) {                                          \
         const llm_unpacking *u = &unpacking_##name;                                                \
+        if (on_few_tiles256(u, scales_##name, job)) return;                                        \
         if (job->x->n > LLM_FUSED)                                                                 \
             many256(u, scales_##name, job);                                                        \
         else {                                                                                     \

@@ -42,7 +42,7 @@ LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t 
         const llm_act32 *a = x->a32 + sb * n;
         for (int32_t i = first; i < last; i++) {
             const uint8_t *p = panel_superblock(job, i, sb, 32 * nb);
-            float(*sums)[16] = s->sums[i];
+            float (*sums)[16] = s->sums[i];
             vf acc[LLM_FUSED];
             LLM_UNROLL
             for (int t = 0; t < n; t++) acc[t] = sb ? vf_load(sums[t]) : vf_zero();
@@ -139,6 +139,62 @@ LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, int nb, con
 
 #endif
 
+#ifdef LLM_TILES
+
+/* Up to 16 tokens on AMX tiles: all dots of a superblock, then the sums, token by token. The next
+ * superblock is unpacked between the two, so that nobody waits for the tiles. */
+LLM_INLINE void few_tiles32(const llm_unpacking *u, const llm_panel_job *job, int32_t i) {
+    const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
+    float (*sums)[16] = s->tile_sums[0];
+    for (int32_t t = 0; t < x->n; t++) vf_store(sums[t], vf_zero());
+    int64_t n_blocks = job->w->n_cols / 32;
+    int nb = n_blocks < 8 ? (int)n_blocks : 8, next;
+    unpack32(u, panel_superblock(job, i, 0, 32 * nb), nb, true, s->unpacked);
+    for (int64_t sb = 0; nb > 0; sb++, nb = next) {
+        const llm_unpacked *now = s->unpacked + sb % 2;
+        const int8_t *q = x->q[LLM_ACT_Q32] + 256 * sb * x->n;
+        const llm_act32 *a = x->a32 + sb * x->n;
+        for (int b = 0; b < nb; b += 2) {
+            tiles_dot(0, now->w + 512 * b, q + 32 * b);
+            if (b + 1 < nb) tiles_dot(1, now->w + 512 * (b + 1), q + 32 * (b + 1));
+            tiles_store(0, s->dots[b]);
+            if (b + 1 < nb) tiles_store(1, s->dots[b + 1]);
+        }
+        int64_t left = n_blocks - 8 * (sb + 1);
+        next = left < 0 ? 0 : left < 8 ? (int)left : 8;
+        if (next > 0)
+            unpack32(u, panel_superblock(job, i, sb + 1, 32 * next), next, true,
+                     s->unpacked + (sb + 1) % 2);
+        for (int32_t t = 0; t < x->n; t++) {
+            vf sum = vf_load(sums[t]);
+            for (int b = 0; b < nb; b++) {
+                vi dot = vi_load(s->dots[b][t]);
+                vf m = u->mins ? vf_load(now->m[b]) : vf_zero();
+                add_block32(u, &dot, vf_load(now->d[b]), m, b, a + t, &sum, 1);
+            }
+            vf_store(sums[t], sum);
+        }
+    }
+    for (int32_t t = 0; t < x->n; t++) store_rows(job, i, t, vf_load(sums[t]));
+}
+
+#endif
+
+/* Whether the job was done that way. */
+LLM_INLINE bool on_few_tiles32(const llm_unpacking *u, const llm_panel_job *job) {
+#ifdef LLM_TILES
+    if (job->x->n <= LLM_FUSED || job->x->n > LLM_TILES) return false;
+    tiles_open(32, job->x->n);
+    for (int32_t i = 0; i < job->n_panels; i++) few_tiles32(u, job, i);
+    tiles_close();
+    return true;
+#else
+    (void)u, (void)job;
+    return false;
+#endif
+}
+
 /* Superblocks [first, last) of the job's panels, which wait in slots, with n tokens from t on. */
 LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t first,
                        int64_t last, int32_t t, int32_t n, bool on_tiles) {
@@ -188,6 +244,7 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
 #define TYPE(name, zero, book, mins)                                                               \
     static void panels_##name(const llm_panel_job *job) {                                          \
         static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, 32};                 \
+        if (on_few_tiles32(&u, job)) return;                                                       \
         if (job->x->n > LLM_FUSED)                                                                 \
             many32(&u, job);                                                                       \
         else {                                                                                     \

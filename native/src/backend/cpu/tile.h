@@ -21,9 +21,7 @@
 #endif
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
-#ifndef LLM_STREAMS
 #define LLM_STREAMS 4  /* panels that few tokens read side by side */
-#endif
 #define LLM_GROUP 8    /* panels that share a walk over the tokens */
 #define LLM_SLOTS 128  /* unpacked superblocks in scratch */
 #define LLM_DEPTH 2    /* superblocks of a tile's activations used at a time */
@@ -50,7 +48,7 @@ typedef struct llm_scratch {
     float sums[LLM_GROUP][LLM_STRIP][16];
     float tile_sums[LLM_GROUP][LLM_MOST_TOKENS][16];
 #ifdef LLM_TILES
-    int32_t dots[2][LLM_TILES][16];
+    int32_t dots[8][LLM_TILES][16]; /* by group of 32 inputs */
 #endif
     float x[LLM_TILE][256];      /* activations of a tile, float weights */
     uint8_t panel[256 * 16 * 4]; /* a superblock packed from raw rows */
@@ -83,8 +81,7 @@ LLM_OUTLINE const uint8_t *panel_superblock(const llm_panel_job *job, int32_t i,
     int64_t first = (sb << (8 - shift)) * f->block_bytes;
     if (job->w->panels) return job->w->panels + at + LLM_PANEL_ROWS * first;
     uint8_t *panel = scratch_of(job)->panel;
-    f->pack(job->w->raw + at + first, row_bytes, rows_of(job, i), n_elements >> shift,
-            panel);
+    f->pack(job->w->raw + at + first, row_bytes, rows_of(job, i), n_elements >> shift, panel);
     return panel;
 }
 
@@ -173,7 +170,7 @@ static inline bool next_run(const llm_panel_job *job, bool on_tiles, llm_token_r
 LLM_INLINE bool tiles_begin(const llm_panel_job *job, const int group) {
 #ifdef LLM_TILES
     if (job->x->n < LLM_TILES) return false;
-    tiles_open(group);
+    tiles_open(group, LLM_TILES);
     return true;
 #else
     (void)job, (void)group;
