@@ -60,6 +60,7 @@ static void quantize256(const float *x, int64_t k, int8_t *q, int64_t q_stride, 
             s->sum[j] = (int16_t)sum;
             s->neg32[j] = -32 * sum;
         }
+        for (int j = 0; j < 8; j++) s->sum32[j] = (int16_t)(s->sum[2 * j] + s->sum[2 * j + 1]);
     }
 }
 

@@ -11,39 +11,71 @@ LLM_INLINE vf load_weights(int32_t type, const uint8_t *p) {
     return type == LLM_F16 ? vf_load_f16(h) : vf_load_bf16(h);
 }
 
-LLM_INLINE void tile_float(int32_t type, const uint8_t *p, int64_t n_inputs, const float *x,
-                           int64_t ldx, float (*sums)[16], const int n) {
+/* 256 or fewer inputs of n_panels panels with n tokens. One chain waits four cycles for itself, so
+ * several panels run side by side where there are few tokens: n_panels * n >= 8. */
+LLM_INLINE void tile_float(int32_t type, const uint8_t *const *panels, int64_t n_inputs,
+                           float (*x)[256], int32_t t, float (*sums)[LLM_SUM_ROWS][16],
+                           const int n_panels, const int n) {
     const int bytes = type == LLM_F32 ? 64 : 32;
-    vf acc[LLM_TILE];
+    vf acc[16];
     LLM_UNROLL
-    for (int t = 0; t < n; t++) acc[t] = vf_load(sums[t]);
-    for (int64_t k = 0; k < n_inputs; k++, p += bytes) {
-        vb_prefetch(p + LLM_AHEAD);
-        vf w = load_weights(type, p);
+    for (int i = 0; i < n_panels * n; i++) acc[i] = vf_load(sums[i / n][t + i % n]);
+    for (int64_t k = 0; k < n_inputs; k++) {
         LLM_UNROLL
-        for (int t = 0; t < n; t++) acc[t] = vf_fma(w, vf_set1(x[t * ldx + k]), acc[t]);
+        for (int j = 0; j < n_panels; j++) {
+            const uint8_t *p = panels[j] + bytes * k;
+            vb_prefetch(p + 256 * bytes);
+            vf w = load_weights(type, p);
+            LLM_UNROLL
+            for (int i = 0; i < n; i++)
+                acc[j * n + i] = vf_fma(w, vf_set1(x[i][k]), acc[j * n + i]);
+        }
     }
     LLM_UNROLL
-    for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
+    for (int i = 0; i < n_panels * n; i++) vf_store(sums[i / n][t + i % n], acc[i]);
 }
 
+/* A superblock of all panels of the job, in place or packed into scratch. */
+LLM_INLINE void superblocks(const llm_panel_job *job, int64_t sb, int64_t n_inputs,
+                            const uint8_t **panels) {
+    llm_scratch *s = scratch_of(job);
+    for (int32_t j = 0; j < job->n_panels; j++) {
+        panels[j] = panel_superblock(job, j, sb, n_inputs);
+        if (job->w->panels) continue;
+        memcpy(s->panels[j], panels[j], sizeof s->panel);
+        panels[j] = s->panels[j];
+    }
+}
+
+/* The activations of a tile are copied together: rows of x are often a power of two apart, where
+ * they would share one set of the cache. */
 LLM_INLINE void panels_of(int32_t type, const llm_panel_job *job) {
     const llm_acts *x = job->x;
     llm_scratch *s = scratch_of(job);
     int64_t k = job->w->n_cols;
+    const uint8_t *panels[LLM_GROUP];
     for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
         int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
         clear_sums(job, n);
-        for (int32_t j = 0; j < job->n_panels; j++) {
-            for (int64_t i = 0; i < k; i += 256) {
-                int64_t n_inputs = k - i < 256 ? k - i : 256;
-                const uint8_t *p = panel_superblock(job, j, i / 256, n_inputs);
-                const float *from = x->x + first * x->ldx + i;
-                for (int32_t t = 0, size; t < n; t += size) {
-                    size = tile_size(n - t);
-                    LLM_TILE_SWITCH(size, tile_float, type, p, n_inputs, from + t * x->ldx, x->ldx,
-                                    s->sums[j] + t)
-                }
+        for (int64_t i = 0; i < k; i += 256) {
+            int64_t n_inputs = k - i < 256 ? k - i : 256;
+            superblocks(job, i / 256, n_inputs, panels);
+            for (int32_t t = 0, size; t < n; t += size) {
+                size = tile_size(n - t);
+                for (int32_t r = 0; r < size; r++)
+                    memcpy(s->x[r], x->x + (first + t + r) * x->ldx + i,
+                           (size_t)n_inputs * sizeof(float));
+                int32_t j = 0;
+                if (size <= 2)
+                    for (; j + 4 <= job->n_panels; j += 4) {
+                        if (size == 1)
+                            tile_float(type, panels + j, n_inputs, s->x, t, s->sums + j, 4, 1);
+                        else
+                            tile_float(type, panels + j, n_inputs, s->x, t, s->sums + j, 4, 2);
+                    }
+                for (; j < job->n_panels; j++)
+                    LLM_TILE_SWITCH(size, tile_float, type, panels + j, n_inputs, s->x, t,
+                                    s->sums + j, 1)
             }
         }
         store_strip(job, first, n);

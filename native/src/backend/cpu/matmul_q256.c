@@ -32,8 +32,10 @@ LLM_INLINE vf finish256(const llm_unpacking *u, const llm_scales *sc, const llm_
     acc = vf_fma(vf_mul(vf_load(sc->d), da), sum, acc);
     if (u->mins) {
         vi s = vi_set1(0);
+        const int16_t *sums = u->group == 16 ? a->sum : a->sum32;
         LLM_UNROLL
-        for (int c = 0; c < 8; c++) s = vi_dot_s16(s, vi_load(sc->mins[c]), a->sum + 2 * c);
+        for (int i = 0; i < 128 / u->group; i++)
+            s = vi_dot_s16(s, vi_load(sc->mins[i]), sums + 2 * i);
         acc = vf_fma(vf_mul(vf_load(sc->dmin_negated), da), vi_to_f(s), acc);
     }
     return acc;
@@ -56,84 +58,60 @@ static inline void unpack_scales(const llm_unpacking *u, int32_t type, const uin
 
 typedef void (*llm_scale_reader)(const uint8_t *block, llm_scales *s);
 
+/* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
+ * Each reads a superblock in turn and asks for its next one. */
 LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
-                       int32_t i, const int n) {
+                       int32_t first, int32_t last, const int n) {
     const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
     const int bytes = 16 * u->layout->bytes, per = 32 / u->group;
-    llm_scales *sc = &scratch_of(job)->unpacked[0].scales;
-    vf acc[LLM_FUSED];
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) acc[t] = vf_zero();
+    llm_scales *sc = &s->unpacked[0].scales;
     for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
-        const uint8_t *p = panel_superblock(job, i, sb, 256);
         const int8_t *q = x->q[LLM_ACT_Q256] + sb * 256 * n;
         const llm_act256 *a = x->a256 + sb * n;
-        vf sum[LLM_FUSED];
-        LLM_UNROLL
-        for (int t = 0; t < n; t++) sum[t] = vf_zero();
-        read(p, sc);
-        for (int c = 0; c < 8; c++) {
-            for (int at = 0; at < bytes / 8; at += 64)
-                vb_prefetch(p + bytes / 8 * c + at + LLM_AHEAD);
-            vb w[8];
-            unpack_chunk(u, p, c, w);
+        for (int32_t i = first; i < last; i++) {
+            const uint8_t *p = panel_superblock(job, i, sb, 256);
+            vf sum[LLM_FUSED];
             LLM_UNROLL
-            for (int h = 0; h < per; h++) {
-                vi s[LLM_FUSED];
-                starts256(u, s, per * c + h, a, n);
+            for (int t = 0; t < n; t++) sum[t] = vf_zero();
+            read(p, sc);
+            for (int c = 0; c < 8; c++) {
+                for (int at = 0; at < bytes / 8; at += 64)
+                    vb_prefetch(p + bytes + bytes / 8 * c + at);
+                vb w[8];
+                unpack_chunk(u, p, c, w);
                 LLM_UNROLL
-                for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
-                    dot_tokens(u, s, w[g], q + 32 * c + 4 * g, n);
-                add_group256(vf_load(sc->scale[per * c + h]), s, sum, n);
+                for (int h = 0; h < per; h++) {
+                    vi dot[LLM_FUSED];
+                    starts256(u, dot, per * c + h, a, n);
+                    LLM_UNROLL
+                    for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
+                        dot_tokens(u, dot, w[g], q + 32 * c + 4 * g, n);
+                    add_group256(vf_load(sc->scale[per * c + h]), dot, sum, n);
+                }
+            }
+            LLM_UNROLL
+            for (int t = 0; t < n; t++) {
+                float *y = s->sums[i][t];
+                vf_store(y, finish256(u, sc, a + t, sum[t], sb ? vf_load(y) : vf_zero()));
             }
         }
-        LLM_UNROLL
-        for (int t = 0; t < n; t++) acc[t] = finish256(u, sc, a + t, sum[t], acc[t]);
     }
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
 LLM_INLINE void unpack256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
                           bool centred, llm_unpacked *s) {
     const int bytes = 2 * u->layout->bytes; /* of a chunk, about */
     read(p, &s->scales);
-    if (u->mins && u->group == 32) {
-        for (int c = 0; c < 4; c++)
-            for (int r = 0; r < 16; r++)
-                s->min_pairs[c][r] =
-                    (s->scales.mins[2 * c][r] & 0xffff) | s->scales.mins[2 * c + 1][r] << 16;
-    }
     for (int c = 0; c < 8; c++) {
         for (int at = 0; at < bytes; at += 64) vb_prefetch(p + bytes * c + at + LLM_AHEAD);
         unpack_to(u, p, c, centred, s->w + 512 * c);
     }
 }
 
-/* finish256, with half the dot products where a min spans 32 inputs. */
-LLM_INLINE vf finish_pairs256(const llm_unpacking *u, const llm_unpacked *s, const llm_act256 *a,
-                              const int16_t *sums32, vf sum, vf acc) {
-    if (!u->mins || u->group == 16) return finish256(u, &s->scales, a, sum, acc);
-    vf da = vf_set1(a->d);
-    acc = vf_fma(vf_mul(vf_load(s->scales.d), da), sum, acc);
-    vi m = vi_set1(0);
-    LLM_UNROLL
-    for (int c = 0; c < 4; c++) m = vi_dot_s16(m, vi_load(s->min_pairs[c]), sums32 + 2 * c);
-    return vf_fma(vf_mul(vf_load(s->scales.dmin_negated), da), vi_to_f(m), acc);
-}
-
-/* Sums of 32 activations of a tile's tokens. */
-LLM_INLINE void sums32_of(const llm_unpacking *u, const llm_act256 *a, int32_t n,
-                          int16_t (*to)[8]) {
-    if (!u->mins || u->group == 16) return;
-    for (int32_t t = 0; t < n; t++)
-        for (int c = 0; c < 8; c++) to[t][c] = (int16_t)(a[t].sum[2 * c] + a[t].sum[2 * c + 1]);
-}
-
 /* A superblock with n tokens. */
 LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                        const llm_act256 *a, const int16_t (*sums32)[8], float (*sums)[16],
-                        const int n) {
+                        const llm_act256 *a, float (*sums)[16], const int n) {
     vf sum[LLM_TILE];
     const int per = 32 / u->group;
     LLM_UNROLL
@@ -150,7 +128,7 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
     }
     LLM_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sums[t], finish_pairs256(u, s, a + t, sums32[t], sum[t], vf_load(sums[t])));
+        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
 }
 
 #ifdef LLM_TILES
@@ -167,9 +145,8 @@ LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
  * stored one group ahead of its sum, so that nobody waits: the call before begins our first two
  * (see cut_fill), and we those of the next call, at w_next and q_next. */
 LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                       const llm_act256 *a, const int16_t (*sums32)[8], float (*sums)[16],
-                       const uint8_t *w_next, const int8_t *q_next,
-                       int32_t (*dots)[LLM_TILES][16]) {
+                       const llm_act256 *a, float (*sums)[16], const uint8_t *w_next,
+                       const int8_t *q_next, int32_t (*dots)[LLM_TILES][16]) {
     const int n_groups = 256 / u->group;
     vf sum[LLM_TILES];
     LLM_UNROLL
@@ -186,10 +163,61 @@ LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const int8
     }
     LLM_UNROLL
     for (int t = 0; t < LLM_TILES; t++)
-        vf_store(sums[t], finish_pairs256(u, s, a + t, sums32[t], sum[t], vf_load(sums[t])));
+        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
+}
+
+/* Up to 16 tokens on AMX tiles: all dots of a superblock, then the sums, token by token. The next
+ * superblock is unpacked between the two, so that nobody waits for the tiles. */
+LLM_INLINE void few_tiles256(const llm_unpacking *u, llm_scale_reader read,
+                             const llm_panel_job *job, int32_t i) {
+    const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
+    float (*sums)[16] = s->sums[0];
+    for (int32_t t = 0; t < x->n; t++) vf_store(sums[t], vf_zero());
+    int64_t n_sb = job->w->n_cols / 256;
+    unpack256(u, read, panel_superblock(job, i, 0, 256), true, s->unpacked);
+    for (int64_t sb = 0; sb < n_sb; sb++) {
+        const llm_unpacked *now = s->unpacked + sb % 2;
+        const int8_t *q = x->q[LLM_ACT_Q256] + 256 * sb * x->n;
+        const llm_act256 *a = x->a256 + sb * x->n;
+        for (int g = 0; g < 8; g += 2) {
+            tiles_dot(0, now->w + 512 * g, q + 32 * g);
+            tiles_dot(1, now->w + 512 * (g + 1), q + 32 * (g + 1));
+            tiles_store(0, s->dots[g]);
+            tiles_store(1, s->dots[g + 1]);
+        }
+        if (sb + 1 < n_sb)
+            unpack256(u, read, panel_superblock(job, i, sb + 1, 256), true,
+                      s->unpacked + (sb + 1) % 2);
+        for (int32_t t = 0; t < x->n; t++) {
+            vf sum = vf_zero();
+            LLM_UNROLL
+            for (int g = 0; g < 8; g++) {
+                vi dot = vi_load(s->dots[g][t]);
+                add_group256(vf_load(now->scales.scale[g]), &dot, &sum, 1);
+            }
+            vf_store(sums[t], finish256(u, &now->scales, a + t, sum, vf_load(sums[t])));
+        }
+    }
+    for (int32_t t = 0; t < x->n; t++) store_rows(job, i, t, vf_load(sums[t]));
 }
 
 #endif
+
+/* Whether the job was done that way. Groups of 16 inputs take twice the stores, which eat the gain. */
+LLM_INLINE bool on_few_tiles256(const llm_unpacking *u, llm_scale_reader read,
+                                const llm_panel_job *job) {
+#ifdef LLM_TILES
+    if (job->x->n <= LLM_FUSED || job->x->n > LLM_TILES || u->group != 32) return false;
+    tiles_open(32, job->x->n);
+    for (int32_t i = 0; i < job->n_panels; i++) few_tiles256(u, read, job, i);
+    tiles_close();
+    return true;
+#else
+    (void)u, (void)read, (void)job;
+    return false;
+#endif
+}
 
 /* The unpacked superblock sb of the job's panels with tokens [first, end). */
 LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int32_t first,
@@ -202,8 +230,6 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
     for (int32_t at = first; at < end; at = t.first + t.n) {
         if (at > first) t = tile_after(t, end, cut);
         const int8_t *q_next = q + 256 * tile_after(t, end, cut).first;
-        const int16_t (*sums32)[8] = (const int16_t (*)[8])s->sums32;
-        sums32_of(u, a + t.first, t.n, s->sums32);
         for (int32_t i = 0; i < job->n_panels; i++) {
             if (cut.whole) { /* VNNI code has no load slots to spare */
                 prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
@@ -212,15 +238,14 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
 #ifdef LLM_TILES
             if (cut.whole) {
                 bool more = i + 1 < job->n_panels;
-                amx256(u, &s->unpacked[i], q + 256 * t.first, a + t.first, sums32,
-                       s->sums[i] + t.row, s->unpacked[more ? i + 1 : 0].w,
-                       more ? q + 256 * t.first : q_next, s->dots);
+                amx256(u, &s->unpacked[i], q + 256 * t.first, a + t.first, s->sums[i] + t.row,
+                       s->unpacked[more ? i + 1 : 0].w, more ? q + 256 * t.first : q_next, s->dots);
                 continue;
             }
 #endif
             (void)q_next;
             LLM_TILE_SWITCH(t.n, tile256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
-                            sums32, s->sums[i] + t.row)
+                            s->sums[i] + t.row)
         }
     }
 }
@@ -248,11 +273,16 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
     }                                                                                              \
     static void panels_##name(const llm_panel_job *job) {                                          \
         const llm_unpacking *u = &unpacking_##name;                                                \
+        if (on_few_tiles256(u, scales_##name, job)) return;                                        \
         if (job->x->n > LLM_FUSED)                                                                 \
             many256(u, scales_##name, job);                                                        \
-        else                                                                                       \
-            for (int32_t i = 0; i < job->n_panels; i++)                                            \
-                LLM_FUSED_SWITCH(job->x->n, few256, u, scales_##name, job, i)                      \
+        else {                                                                                     \
+            for (int32_t i = 0, end; i < job->n_panels; i = end) {                                 \
+                end = i + LLM_STREAMS < job->n_panels ? i + LLM_STREAMS : job->n_panels;           \
+                LLM_FUSED_SWITCH(job->x->n, few256, u, scales_##name, job, i, end)                 \
+            }                                                                                      \
+            store_strip(job, 0, job->x->n);                                                        \
+        }                                                                                          \
     }
 
 TYPE(q2_k, LLM_Q2_K, 0, LLM_BOOK_NONE, true, 16)

@@ -28,32 +28,39 @@ LLM_INLINE void add_block32(const llm_unpacking *u, const vi *s, vf d, vf m, int
     }
 }
 
-LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t i, const int n) {
+/* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
+ * Each reads a superblock in turn and asks for its next one. */
+LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t first, int32_t last,
+                      const int n) {
     const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
     int64_t n_blocks = job->w->n_cols / 32;
     const int bytes = 16 * u->layout->bytes;
-    vf acc[LLM_FUSED];
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) acc[t] = vf_zero();
     for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
         int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
-        const uint8_t *p = panel_superblock(job, i, sb, 32 * nb);
         const int8_t *q = x->q[LLM_ACT_Q32] + sb * 256 * n;
         const llm_act32 *a = x->a32 + sb * n;
-        for (int b = 0; b < nb; b++, p += bytes) {
-            for (int at = 0; at < bytes; at += 64) vb_prefetch(p + at + LLM_AHEAD);
-            vb w[8];
-            unpack_chunk(u, p, 0, w);
-            vi s[LLM_FUSED];
-            starts32(u, s, b, a, n);
+        for (int32_t i = first; i < last; i++) {
+            const uint8_t *p = panel_superblock(job, i, sb, 32 * nb);
+            float (*sums)[16] = s->sums[i];
+            vf acc[LLM_FUSED];
             LLM_UNROLL
-            for (int g = 0; g < 8; g++) dot_tokens(u, s, w[g], q + 32 * b + 4 * g, n);
-            vf m = u->mins ? unpack_u16(u, p, 1) : vf_zero();
-            add_block32(u, s, unpack_scale32(u, p), m, b, a, acc, n);
+            for (int t = 0; t < n; t++) acc[t] = sb ? vf_load(sums[t]) : vf_zero();
+            for (int b = 0; b < nb; b++, p += bytes) {
+                for (int at = 0; at < bytes; at += 64) vb_prefetch(p + 8 * bytes + at);
+                vb w[8];
+                unpack_chunk(u, p, 0, w);
+                vi dot[LLM_FUSED];
+                starts32(u, dot, b, a, n);
+                LLM_UNROLL
+                for (int g = 0; g < 8; g++) dot_tokens(u, dot, w[g], q + 32 * b + 4 * g, n);
+                vf m = u->mins ? unpack_u16(u, p, 1) : vf_zero();
+                add_block32(u, dot, unpack_scale32(u, p), m, b, a, acc, n);
+            }
+            LLM_UNROLL
+            for (int t = 0; t < n; t++) vf_store(sums[t], acc[t]);
         }
     }
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) store_rows(job, i, t, acc[t]);
 }
 
 LLM_INLINE void unpack32(const llm_unpacking *u, const uint8_t *p, int nb, bool centred,
@@ -120,7 +127,59 @@ LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, int nb, con
     for (int t = 0; t < LLM_TILES; t++) vf_store(sums[t], acc[t]);
 }
 
+/* Up to 16 tokens on AMX tiles: all dots of a superblock, then the sums, token by token. The next
+ * superblock is unpacked between the two, so that nobody waits for the tiles. */
+LLM_INLINE void few_tiles32(const llm_unpacking *u, const llm_panel_job *job, int32_t i) {
+    const llm_acts *x = job->x;
+    llm_scratch *s = scratch_of(job);
+    float (*sums)[16] = s->sums[0];
+    for (int32_t t = 0; t < x->n; t++) vf_store(sums[t], vf_zero());
+    int64_t n_blocks = job->w->n_cols / 32;
+    int nb = n_blocks < 8 ? (int)n_blocks : 8, next;
+    unpack32(u, panel_superblock(job, i, 0, 32 * nb), nb, true, s->unpacked);
+    for (int64_t sb = 0; nb > 0; sb++, nb = next) {
+        const llm_unpacked *now = s->unpacked + sb % 2;
+        const int8_t *q = x->q[LLM_ACT_Q32] + 256 * sb * x->n;
+        const llm_act32 *a = x->a32 + sb * x->n;
+        for (int b = 0; b < nb; b += 2) {
+            tiles_dot(0, now->w + 512 * b, q + 32 * b);
+            if (b + 1 < nb) tiles_dot(1, now->w + 512 * (b + 1), q + 32 * (b + 1));
+            tiles_store(0, s->dots[b]);
+            if (b + 1 < nb) tiles_store(1, s->dots[b + 1]);
+        }
+        int64_t left = n_blocks - 8 * (sb + 1);
+        next = left < 0 ? 0 : left < 8 ? (int)left : 8;
+        if (next > 0)
+            unpack32(u, panel_superblock(job, i, sb + 1, 32 * next), next, true,
+                     s->unpacked + (sb + 1) % 2);
+        for (int32_t t = 0; t < x->n; t++) {
+            vf sum = vf_load(sums[t]);
+            for (int b = 0; b < nb; b++) {
+                vi dot = vi_load(s->dots[b][t]);
+                vf m = u->mins ? vf_load(now->m[b]) : vf_zero();
+                add_block32(u, &dot, vf_load(now->d[b]), m, b, a + t, &sum, 1);
+            }
+            vf_store(sums[t], sum);
+        }
+    }
+    for (int32_t t = 0; t < x->n; t++) store_rows(job, i, t, vf_load(sums[t]));
+}
+
 #endif
+
+/* Whether the job was done that way. */
+LLM_INLINE bool on_few_tiles32(const llm_unpacking *u, const llm_panel_job *job) {
+#ifdef LLM_TILES
+    if (job->x->n <= LLM_FUSED || job->x->n > LLM_TILES) return false;
+    tiles_open(32, job->x->n);
+    for (int32_t i = 0; i < job->n_panels; i++) few_tiles32(u, job, i);
+    tiles_close();
+    return true;
+#else
+    (void)u, (void)job;
+    return false;
+#endif
+}
 
 /* The unpacked superblock sb of the job's panels with tokens [first, end). */
 LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int nb,
@@ -174,11 +233,16 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
 #define TYPE(name, zero, book, mins)                                                               \
     static void panels_##name(const llm_panel_job *job) {                                          \
         static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, 32};                 \
+        if (on_few_tiles32(&u, job)) return;                                                       \
         if (job->x->n > LLM_FUSED)                                                                 \
             many32(&u, job);                                                                       \
-        else                                                                                       \
-            for (int32_t i = 0; i < job->n_panels; i++)                                            \
-                LLM_FUSED_SWITCH(job->x->n, few32, &u, job, i)                                     \
+        else {                                                                                     \
+            for (int32_t i = 0, end; i < job->n_panels; i = end) {                                 \
+                end = i + LLM_STREAMS < job->n_panels ? i + LLM_STREAMS : job->n_panels;           \
+                LLM_FUSED_SWITCH(job->x->n, few32, &u, job, i, end)                                \
+            }                                                                                      \
+            store_strip(job, 0, job->x->n);                                                        \
+        }                                                                                          \
     }
 
 TYPE(q4_0, 8, LLM_BOOK_NONE, false)

@@ -20,6 +20,7 @@
 #endif
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
+#define LLM_STREAMS 4  /* panels that few tokens read side by side */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
 #define LLM_STRIP 512  /* tokens whose sums wait in scratch */
 #ifdef LLM_TILES
@@ -27,6 +28,7 @@
 #else
 #define LLM_MOST_TOKENS LLM_TILE
 #endif
+#define LLM_SUM_ROWS (LLM_STRIP + LLM_MOST_TOKENS) /* every tile has whole rows */
 
 /* A superblock of one panel, ready for the tiles. */
 typedef struct llm_unpacked {
@@ -35,21 +37,19 @@ typedef struct llm_unpacked {
         struct {
             float d[8][16], m[8][16]; /* scales and mins of blocks of 32 */
         };
-        struct { /* of a block of 256 */
-            llm_scales scales;
-            int32_t min_pairs[4][16]; /* of groups of 32, two s16 each */
-        };
+        llm_scales scales; /* of a block of 256 */
     };
 } llm_unpacked;
 
 typedef struct llm_scratch {
     llm_unpacked unpacked[LLM_GROUP];
-    float sums[LLM_GROUP][LLM_STRIP + LLM_MOST_TOKENS][16]; /* every tile has whole rows */
+    float sums[LLM_GROUP][LLM_SUM_ROWS][16];
 #ifdef LLM_TILES
-    int32_t dots[2][LLM_TILES][16];
+    int32_t dots[8][LLM_TILES][16]; /* by group of 32 inputs */
 #endif
-    int16_t sums32[LLM_MOST_TOKENS][8]; /* of a tile's activations, for min_pairs */
-    uint8_t panel[256 * 16 * 4]; /* a superblock packed from raw rows */
+    float x[LLM_TILE][256];                 /* activations of a tile, float weights */
+    uint8_t panel[256 * 16 * 4];            /* a superblock packed from raw rows */
+    uint8_t panels[LLM_GROUP][256 * 16 * 4]; /* the same of all panels, float weights */
 } llm_scratch;
 
 /* Tokens of the next tile when `left` remain: tiles of equal size, none above `most`. */
@@ -72,13 +72,15 @@ static inline int32_t rows_of(const llm_panel_job *job, int32_t i) {
 LLM_OUTLINE const uint8_t *panel_superblock(const llm_panel_job *job, int32_t i, int64_t sb,
                                             int64_t n_elements) {
     const llm_format *f = job->w->format;
-    int64_t row_bytes = job->w->n_cols / f->block_elements * f->block_bytes;
+    /* Blocks have 1, 32 or 256 elements: shifts, as a division would show in the time of a
+     * superblock. */
+    const int shift = f->block_elements == 256 ? 8 : f->block_elements == 32 ? 5 : 0;
+    int64_t row_bytes = (job->w->n_cols >> shift) * f->block_bytes;
     int64_t at = LLM_PANEL_ROWS * (job->panel + i) * row_bytes;
-    int64_t first = sb * 256 / f->block_elements * f->block_bytes;
+    int64_t first = (sb << (8 - shift)) * f->block_bytes;
     if (job->w->panels) return job->w->panels + at + LLM_PANEL_ROWS * first;
     uint8_t *panel = scratch_of(job)->panel;
-    f->pack(job->w->raw + at + first, row_bytes, rows_of(job, i), n_elements / f->block_elements,
-            panel);
+    f->pack(job->w->raw + at + first, row_bytes, rows_of(job, i), n_elements >> shift, panel);
     return panel;
 }
 
@@ -169,7 +171,7 @@ LLM_INLINE llm_cut cut_begin(const llm_panel_job *job, const int group) {
 #if defined(LLM_TILES)
     if (job->x->n >= LLM_TILES) {
         cut = (llm_cut){LLM_TILES, true};
-        tiles_open(group);
+        tiles_open(group, LLM_TILES);
     }
 #else
     (void)job;

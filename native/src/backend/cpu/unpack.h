@@ -102,9 +102,9 @@ LLM_INLINE vf unpack_scale32(const llm_unpacking *u, const uint8_t *block) {
 
 /* ---- blocks of 256 ---- */
 
-/* Scales as floats, by group; mins as s16 pairs by 32 inputs, one s16 for each 16 inputs (the high
- * one shifted up by 16). Plain C over the 16 rows, which compilers turn into vectors: vector types
- * would be quicker by nothing that shows and take minutes to compile with sanitizers. */
+/* Scales as floats, by group; mins as pairs of s16, those of groups 2i (low) and 2i + 1. Plain C over
+ * the 16 rows, which compilers turn into vectors: vector types would be quicker by nothing that
+ * shows and take minutes to compile with sanitizers. */
 typedef struct llm_scales {
     float d[16], dmin_negated[16];
     float scale[16][16];
@@ -133,11 +133,15 @@ static inline void unpack_scales_q3_k(const uint8_t *restrict side, llm_scales *
 
 static inline void unpack_scales_q45_k(const uint8_t *restrict side, llm_scales *restrict s) {
     for (int g = 0; g < 4; g++) {
-        const uint8_t *a = side + 16 * g, *b = a + 64, *c = a + 128;
+        const uint8_t *a = side + 16 * g, *c = a + 128;
         EACH_ROW s->scale[g][r] = (float)(a[r] & 63);
         EACH_ROW s->scale[g + 4][r] = (float)((c[r] & 15) | a[r] >> 6 << 4);
-        EACH_ROW s->mins[g][r] = (b[r] & 63) * 0x10001;
-        EACH_ROW s->mins[g + 4][r] = (c[r] >> 4 | b[r] >> 6 << 4) * 0x10001;
+    }
+    for (int g = 0; g < 2; g++) {
+        const uint8_t *b = side + 64 + 32 * g, *c = b + 64;
+        EACH_ROW s->mins[g][r] = (b[r] & 63) | (b[r + 16] & 63) << 16;
+        EACH_ROW s->mins[g + 2][r] =
+            (c[r] >> 4 | b[r] >> 6 << 4) | (c[r + 16] >> 4 | b[r + 16] >> 6 << 4) << 16;
     }
 }
 

@@ -22,11 +22,11 @@ typedef struct llm_tile_shapes {
     uint8_t rows[16];
 } llm_tile_shapes;
 
-/* Tiles 0 and 1 hold sums, 2 and 3 activations, 4 and 5 weights of `group` inputs. */
-LLM_INLINE void tiles_open(int group) {
+/* Tiles 0 and 1 hold sums, 2 and 3 activations of n tokens, 4 and 5 weights of `group` inputs. */
+LLM_INLINE void tiles_open(int group, int32_t n) {
     llm_tile_shapes shapes = {.palette = 1};
     for (int i = 0; i < 2; i++) {
-        shapes.rows[i] = shapes.rows[2 + i] = LLM_TILES;
+        shapes.rows[i] = shapes.rows[2 + i] = (uint8_t)n;
         shapes.rows[4 + i] = (uint8_t)(group / 4);
         shapes.row_bytes[i] = shapes.row_bytes[4 + i] = 64;
         shapes.row_bytes[2 + i] = (uint16_t)group;
