@@ -28,9 +28,9 @@ LLM_INLINE int32_t quantize16(const float *x, float inverse, int8_t *q) {
     return vi_reduce_add(v);
 }
 
-static void quantize32(const float *x, int64_t k, int8_t *q, int64_t q_stride, llm_act32 *side,
-                       int64_t side_stride) {
-    for (int64_t i = 0; i < k / 32; i++) {
+static void quantize32(const float *x, int64_t begin, int64_t end, int8_t *q, int64_t q_stride,
+                       llm_act32 *side, int64_t side_stride) {
+    for (int64_t i = begin / 32; i < end / 32; i++) {
         const float *p = x + 32 * i;
         int8_t *to = q + i / 8 * q_stride + i % 8 * 32;
         llm_act32 *s = side + i / 8 * side_stride;
@@ -45,9 +45,9 @@ static void quantize32(const float *x, int64_t k, int8_t *q, int64_t q_stride, l
     }
 }
 
-static void quantize256(const float *x, int64_t k, int8_t *q, int64_t q_stride, llm_act256 *side,
-                        int64_t side_stride) {
-    for (int64_t i = 0; i < k / 256; i++) {
+static void quantize256(const float *x, int64_t begin, int64_t end, int8_t *q, int64_t q_stride,
+                        llm_act256 *side, int64_t side_stride) {
+    for (int64_t i = begin / 256; i < end / 256; i++) {
         const float *p = x + 256 * i;
         int8_t *to = q + i * q_stride;
         llm_act256 *s = side + i * side_stride;
@@ -63,9 +63,10 @@ static void quantize256(const float *x, int64_t k, int8_t *q, int64_t q_stride, 
     }
 }
 
-void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t) {
+void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t, int64_t begin, int64_t end) {
     const float *x = a->x + t * a->ldx;
     int64_t n = a->n;
-    if (kind == LLM_ACT_Q32) quantize32(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a32 + t, n);
-    if (kind == LLM_ACT_Q256) quantize256(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a256 + t, n);
+    int8_t *q = a->q[kind] + 256 * t;
+    if (kind == LLM_ACT_Q32) quantize32(x, begin, end, q, 256 * n, a->a32 + t, n);
+    if (kind == LLM_ACT_Q256) quantize256(x, begin, end, q, 256 * n, a->a256 + t, n);
 }
