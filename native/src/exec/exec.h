@@ -15,9 +15,6 @@
 #include "sampling/candidates.h"
 
 #define LLM_FEW_ROWS 8 /* up to here every thread norms and quantizes all rows for itself */
-#define LLM_FF_GROUP                                                                               \
-    256 /* outputs of gate and up that become inputs of down together: a block of
-                            any type of activations */
 #define LLM_SPLIT_BLOCKS 16 /* blocks of one attention split: absolute borders, every 512 tokens */
 
 /* Query rows of one sequence that attend together: n_tokens consecutive new tokens. */
@@ -100,9 +97,11 @@ typedef struct llm_layer_turns {
     atomic_int *qkv, *attend, *out, *gate_up, *down; /* the next task of a phase */
     atomic_int *head_rows; /* [n_kv_heads] rows of q, k, v; one more when K and V are in the pool */
     atomic_int *split_done; /* [LLM_SPLITS_DONE] finished splits of a tile and kv head */
-    atomic_int *ff_rows; /* [groups of LLM_FF_GROUP] rows of gate and up */
+    atomic_int *ff_rows; /* [llm_n_ff_groups] rows of gate and up */
 } llm_layer_turns;
 
+/* Outputs of gate and up that become inputs of down together: a block of any type of activations. */
+#define LLM_FF_GROUP 256
 static inline int32_t llm_n_ff_groups(const llm_hparams *h) {
     return (h->n_ff + LLM_FF_GROUP - 1) / LLM_FF_GROUP;
 }

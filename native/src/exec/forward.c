@@ -9,7 +9,7 @@
  * Attention awaits single heads, which only the last ones of a layer make it do.
  *
  * Many rows (prefill): the same, but a norm, a rotation or a quantization is shared out by rows,
- * which takes a barrier behind each: nine a layer. One is some microseconds, such a layer is many
+ * which takes a barrier behind each: ten a layer. One is some microseconds, such a layer is many
  * milliseconds.
  */
 #include <math.h>
@@ -221,24 +221,36 @@ static void project_heads(walk *w, const llm_layer_turns *turns) {
     LLM_PROFILE_WAIT(e, w->thread, OUT);
 }
 
-/* Behind a block of rows of gate and up: inputs of down. */
-static void activate(void *context, int32_t group) {
-    walk *w = context;
+/* Inputs [begin, end) of down, of one row. */
+static void activate(walk *w, int32_t row, int64_t begin, int64_t end) {
     const llm_exec *e = w->e;
     const llm_kernels *k = e->m->kernels;
-    int64_t n_ff = e->m->h.n_ff, begin = (int64_t)group * LLM_FF_GROUP;
+    float *gate = e->gate + row * (int64_t)e->m->h.n_ff + begin;
+    const float *up = e->up + row * (int64_t)e->m->h.n_ff + begin;
+    if (e->m->arch->activation == LLM_GEGLU)
+        k->geglu(gate, up, end - begin, gate);
+    else
+        k->swiglu(gate, up, end - begin, gate);
+    llm_quantize_row(k, &w->ff, row, begin, end, w->down);
+}
+
+/* Few rows: behind a block of rows of gate and up. */
+static void activate_group(void *context, int32_t group) {
+    walk *w = context;
+    int64_t n_ff = w->e->m->h.n_ff, begin = (int64_t)group * LLM_FF_GROUP;
     int64_t end = begin + LLM_FF_GROUP < n_ff ? begin + LLM_FF_GROUP : n_ff;
-    LLM_PROFILE_WORK(e, w->thread, GATE_UP);
-    for (int32_t row = 0; row < w->n; row++) {
-        float *gate = e->gate + row * n_ff + begin;
-        const float *up = e->up + row * n_ff + begin;
-        if (e->m->arch->activation == LLM_GEGLU)
-            k->geglu(gate, up, end - begin, gate);
-        else
-            k->swiglu(gate, up, end - begin, gate);
-        llm_quantize_row(k, &w->ff, row, begin, end, w->down);
-    }
-    LLM_PROFILE_WORK(e, w->thread, ACTIVATE);
+    LLM_PROFILE_WORK(w->e, w->thread, GATE_UP);
+    for (int32_t row = 0; row < w->n; row++) activate(w, row, begin, end);
+    LLM_PROFILE_WORK(w->e, w->thread, ACTIVATE);
+}
+
+/* Many rows: one after another. Behind a block of outputs they would be pieces far apart in memory,
+ * which took half as long again. */
+static void activate_rows(walk *w) {
+    for (int32_t row = w->begin; row < w->end; row++) activate(w, row, 0, w->e->m->h.n_ff);
+    LLM_PROFILE_WORK(w->e, w->thread, ACTIVATE);
+    llm_threads_barrier(w->e->threads, w->thread);
+    LLM_PROFILE_WAIT(w->e, w->thread, ACTIVATE);
 }
 
 static void forward_ffn(walk *w, const llm_layer_turns *turns) {
@@ -247,8 +259,11 @@ static void forward_ffn(walk *w, const llm_layer_turns *turns) {
     const llm_layer *l = w->layer;
     const llm_product gate_up[] = {{&l->gate, l->gate_bias, e->gate, LLM_FF_GROUP},
                                    {&l->up, l->up_bias, e->up, LLM_FF_GROUP}};
-    const llm_products products = {
-        .of = gate_up, .n = 2, .n_groups = llm_n_ff_groups(h), .follow = activate, .context = w};
+    const llm_products products = {.of = gate_up,
+                                   .n = 2,
+                                   .n_groups = w->few ? llm_n_ff_groups(h) : 1,
+                                   .follow = w->few ? activate_group : NULL,
+                                   .context = w};
     const llm_product down[] = {{&l->down, l->down_bias, e->delta, l->down.n_rows}};
     const llm_products next = {.of = down, .n = 1, .n_groups = 1};
     norm_rows(w, true, l->attn_post_norm, l->ffn_norm, &products);
@@ -261,6 +276,7 @@ static void forward_ffn(walk *w, const llm_layer_turns *turns) {
     LLM_PROFILE_WORK(e, w->thread, GATE_UP);
     llm_threads_barrier(e->threads, w->thread);
     LLM_PROFILE_WAIT(e, w->thread, GATE_UP);
+    if (!w->few) activate_rows(w);
     llm_multiply(e, &w->ff, &next, (llm_turns){turns->down, NULL}, w->thread);
     LLM_PROFILE_WORK(e, w->thread, DOWN);
     llm_threads_barrier(e->threads, w->thread);

@@ -1,6 +1,9 @@
 /* product.c: matrix products whose panels the threads take in turns. */
 #include "exec/product.h"
 
+#define RUNS_LEFT 4  /* runs for each thread that what is left would make at the current size */
+#define MANY_LEAST 4 /* panels that share a walk over many tokens */
+
 void llm_quantize_row(const llm_kernels *k, llm_acts *a, int32_t row, int64_t begin, int64_t end,
                       const llm_products *p) {
     bool needs[LLM_N_ACT_KINDS] = {false};
@@ -50,15 +53,32 @@ static void multiply_panels(const llm_exec *e, const llm_acts *a, const llm_prod
     if (p->follow) end_rows(p, turns, product, first, last);
 }
 
+/* The next run of panels: a share of what is left, so that the last runs are short and all threads
+ * end together, also those whose CPU somebody else uses. False when nothing is left. */
+static bool take_run(atomic_int *next, int64_t total, int32_t n_threads, int64_t least,
+                     int64_t *begin, int64_t *end) {
+    int32_t at = atomic_load_explicit(next, memory_order_relaxed);
+    while (at < total) {
+        int64_t run = (total - at) / (RUNS_LEFT * n_threads) / least * least;
+        *begin = at;
+        *end = min_i64(total, at + max_i64(least, run));
+        if (atomic_compare_exchange_weak_explicit(next, &at, (int32_t)*end, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void llm_multiply(llm_exec *e, const llm_acts *a, const llm_products *p, llm_turns turns,
                   int32_t thread) {
-    int64_t total = 0;
+    int64_t total = 0, begin, end;
+    int64_t least = a->n > LLM_FEW_ROWS ? MANY_LEAST : 1;
     for (int32_t i = 0; i < p->n; i++) total += panels_of(p->of[i].w);
-    int64_t run = max_i64(1, total / (e->n_threads * 8));
-    for (int64_t begin; (begin = run * atomic_fetch_add(turns.next, 1)) < total;) {
-        int64_t end = min_i64(begin + run, total), base = 0;
-        for (int32_t g = 0; g < p->n_groups; g++) {
-            for (int32_t i = 0; i < p->n && base < end; i++) {
+    while (take_run(turns.next, total, e->n_threads, least, &begin, &end)) {
+        int64_t base = 0;
+        for (int32_t g = 0; g < p->n_groups && base < end; g++) {
+            for (int32_t i = 0; i < p->n; i++) {
                 int64_t first, last;
                 llm_share(panels_of(p->of[i].w), g, p->n_groups, &first, &last);
                 int64_t from = first + max_i64(0, begin - base);
