@@ -176,11 +176,8 @@ static void forward_heads(walk *w, int32_t i, const llm_layer_turns *turns) {
         {&l->q, l->q_bias, e->q, (int64_t)h->head_dim * (h->n_heads / h->n_kv_heads)},
         {&l->k, l->k_bias, e->k, h->head_dim},
         {&l->v, l->v_bias, e->v, h->head_dim}};
-    const llm_products products = {.of = qkv,
-                                   .n = 3,
-                                   .n_groups = w->few ? h->n_kv_heads : 1,
-                                   .follow = w->few ? finish_head : NULL,
-                                   .context = w};
+    const llm_products products = {
+        .of = qkv, .n = 3, .follow = w->few ? finish_head : NULL, .context = w};
     bool last = i == h->n_layers - 1;
     norm_rows(w, i > 0, i ? e->m->layers[i - 1].ffn_post_norm : NULL, l->attn_norm, &products);
     /* Only thread 0 writes the flag, only here; the others read it behind the next barrier. */
@@ -204,7 +201,7 @@ static void project_heads(walk *w, const llm_layer_turns *turns) {
     const llm_layer *l = w->layer;
     int64_t width = (int64_t)e->m->h.n_heads * e->m->h.head_dim;
     const llm_product out[] = {{&l->o, l->o_bias, e->delta, l->o.n_rows}};
-    const llm_products products = {.of = out, .n = 1, .n_groups = 1};
+    const llm_products products = {.of = out, .n = 1};
     float *in = place_in(w, w->token ? NULL : e->att, width);
     for (int32_t row = w->begin; row < w->end; row++) {
         if (w->token) {
@@ -259,13 +256,10 @@ static void forward_ffn(walk *w, const llm_layer_turns *turns) {
     const llm_layer *l = w->layer;
     const llm_product gate_up[] = {{&l->gate, l->gate_bias, e->gate, LLM_FF_GROUP},
                                    {&l->up, l->up_bias, e->up, LLM_FF_GROUP}};
-    const llm_products products = {.of = gate_up,
-                                   .n = 2,
-                                   .n_groups = w->few ? llm_n_ff_groups(h) : 1,
-                                   .follow = w->few ? activate_group : NULL,
-                                   .context = w};
+    const llm_products products = {
+        .of = gate_up, .n = 2, .follow = w->few ? activate_group : NULL, .context = w};
     const llm_product down[] = {{&l->down, l->down_bias, e->delta, l->down.n_rows}};
-    const llm_products next = {.of = down, .n = 1, .n_groups = 1};
+    const llm_products next = {.of = down, .n = 1};
     norm_rows(w, true, l->attn_post_norm, l->ffn_norm, &products);
     LLM_PROFILE_WORK(e, w->thread, FFN_NORM);
     meet(w);
@@ -287,7 +281,7 @@ static void forward_head(walk *w) {
     llm_exec *e = w->e;
     const llm_model *m = e->m;
     const llm_product head[] = {{&m->output, m->output_bias, e->out_logits, m->output.n_rows}};
-    const llm_products products = {.of = head, .n = 1, .n_groups = 1};
+    const llm_products products = {.of = head, .n = 1};
     llm_layer_turns turns = llm_turns_of(e, m->h.n_layers);
     norm_rows(w, true, m->layers[m->h.n_layers - 1].ffn_post_norm, m->output_norm, &products);
     meet(w);

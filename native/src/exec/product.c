@@ -1,8 +1,8 @@
 /* product.c: matrix products whose panels the threads take in turns. */
 #include "exec/product.h"
 
-#define RUNS_LEFT 4  /* runs for each thread that what is left would make at the current size */
-#define MANY_LEAST 4 /* panels that share a walk over many tokens */
+#define RUNS_LEFT 4    /* runs for each thread that what is left would make at the current size */
+#define LEAST_PANELS 4 /* shorter runs cost more in reading than they gain in balance */
 
 void llm_quantize_row(const llm_kernels *k, llm_acts *a, int32_t row, int64_t begin, int64_t end,
                       const llm_products *p) {
@@ -55,8 +55,9 @@ static void multiply_panels(const llm_exec *e, const llm_acts *a, const llm_prod
 
 /* The next run of panels: a share of what is left, so that the last runs are short and all threads
  * end together, also those whose CPU somebody else uses. False when nothing is left. */
-static bool take_run(atomic_int *next, int64_t total, int32_t n_threads, int64_t least,
-                     int64_t *begin, int64_t *end) {
+static bool take_run(atomic_int *next, int64_t total, int32_t n_threads, int64_t *begin,
+                     int64_t *end) {
+    int64_t least = max_i64(1, min_i64(LEAST_PANELS, total / (RUNS_LEFT * n_threads)));
     int32_t at = atomic_load_explicit(next, memory_order_relaxed);
     while (at < total) {
         int64_t run = (total - at) / (RUNS_LEFT * n_threads) / least * least;
@@ -73,19 +74,14 @@ static bool take_run(atomic_int *next, int64_t total, int32_t n_threads, int64_t
 void llm_multiply(llm_exec *e, const llm_acts *a, const llm_products *p, llm_turns turns,
                   int32_t thread) {
     int64_t total = 0, begin, end;
-    int64_t least = a->n > LLM_FEW_ROWS ? MANY_LEAST : 1;
     for (int32_t i = 0; i < p->n; i++) total += panels_of(p->of[i].w);
-    while (take_run(turns.next, total, e->n_threads, least, &begin, &end)) {
+    while (take_run(turns.next, total, e->n_threads, &begin, &end)) {
         int64_t base = 0;
-        for (int32_t g = 0; g < p->n_groups && base < end; g++) {
-            for (int32_t i = 0; i < p->n; i++) {
-                int64_t first, last;
-                llm_share(panels_of(p->of[i].w), g, p->n_groups, &first, &last);
-                int64_t from = first + max_i64(0, begin - base);
-                int64_t to = min_i64(last, first + end - base);
-                if (from < to) multiply_panels(e, a, p, &turns, &p->of[i], from, to, thread);
-                base += last - first;
-            }
+        for (int32_t i = 0; i < p->n && base < end; i++) {
+            int64_t n = panels_of(p->of[i].w);
+            int64_t from = max_i64(0, begin - base), to = min_i64(n, end - base);
+            if (from < to) multiply_panels(e, a, p, &turns, &p->of[i], from, to, thread);
+            base += n;
         }
     }
 }

@@ -15,13 +15,12 @@ typedef struct llm_product {
 
 /* Products of the same activations. Their output rows may fall into groups (a kv head, or the
  * inputs of one block of the next product): group g of product i is the rows
- * [g * group_rows, (g + 1) * group_rows). Panels are taken group by group, and the thread that ends
- * the last open row of a group goes on with `follow` for it, while the others take what is left. So
- * nobody waits, and the rows are still in that core's cache. */
+ * [g * group_rows, (g + 1) * group_rows). The thread that ends the last open row of a group goes on
+ * with `follow` for it, while the others take what is left: nobody waits, and the rows are still in
+ * that core's cache. */
 typedef struct llm_products {
     const llm_product *of;
     int32_t n;
-    int32_t n_groups; /* 1 when follow is NULL */
     void (*follow)(void *context, int32_t group);
     void *context;
 } llm_products;
@@ -29,7 +28,7 @@ typedef struct llm_products {
 /* Counters of one use of llm_multiply, all 0 before any thread is in it. */
 typedef struct llm_turns {
     atomic_int *next; /* the next run of panels */
-    atomic_int *rows_done; /* [n_groups], only with follow */
+    atomic_int *rows_done; /* [groups], only with follow */
 } llm_turns;
 
 /* Rows of group g in all products: what its rows_done ends at. */
