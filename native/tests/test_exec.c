@@ -136,7 +136,7 @@ static buffer make_model(void) {
     put_key_u32(&b, "gemma3.block_count", N_LAYERS);
     put_key_u32(&b, "gemma3.embedding_length", N_EMBD);
     put_key_u32(&b, "gemma3.feed_forward_length", N_FF);
-    put_key_u32(&b, "gemma3.context_length", 1024);
+    put_key_u32(&b, "gemma3.context_length", 2048);
     put_key_u32(&b, "gemma3.attention.head_count", N_HEADS);
     put_key_u32(&b, "gemma3.attention.head_count_kv", N_KV_HEADS);
     put_key_u32(&b, "gemma3.attention.key_length", HEAD_DIM);
@@ -303,6 +303,38 @@ static void check_rows_left_out(engine *e) {
             CHECK(!memcmp(logits + (size_t)s * N_VOCAB, row, N_VOCAB * sizeof(float)),
                   "case %zu, sequence %d", i, s);
         }
+    }
+}
+
+/* A context so long that decoding cuts it among the threads gives the bits of a prefill, which walks
+ * it in one piece. */
+static void check_splits(const llm_gguf *g, int32_t kv_type) {
+    enum { N = 1040, N_LAST = 16, CHUNK = 512, N_TABLE = N / 32 + 1 };
+    static float whole[CHUNK * N_VOCAB], row[N_VOCAB];
+    int32_t tokens[N], tables[2 * N_TABLE], offsets[3] = {0, N_TABLE, 2 * N_TABLE}, one = 1, out;
+    for (int32_t i = 0; i < N; i++) tokens[i] = token_at(0, i);
+    for (int32_t i = 0; i < 2 * N_TABLE; i++) tables[i] = i % N_TABLE;
+    for (int32_t n_threads = 1; n_threads <= 8; n_threads += n_threads) {
+        engine e;
+        llm_error err = {0};
+        llm_status s = LLM_OK;
+        if (engine_open(&e, g, n_threads, 0, kv_type)) {
+            int32_t first = 0, n = 0;
+            for (; first < N && s == LLM_OK; first += n) {
+                n = N - first - CHUNK > 0 ? CHUNK : N - first;
+                llm_batch b = {1, n, tokens + first, &n, &first, tables, offsets, &one, NULL};
+                s = llm_exec_step(e.exec, &b, 1, &out, whole, NULL, &err);
+            }
+            CHECK(s == LLM_OK, "%s", err.message);
+            for (int32_t i = N_LAST; i > 0; i--) {
+                int32_t pos = N - i;
+                llm_batch b = {1, 1, tokens + pos, &one, &pos, tables, offsets, &one, NULL};
+                s = llm_exec_step(e.exec, &b, 0, &out, row, NULL, &err);
+                CHECK(s == LLM_OK && !memcmp(row, whole + (size_t)(n - i) * N_VOCAB, sizeof row),
+                      "kv %d, %d threads, position %d: %s", kv_type, n_threads, pos, err.message);
+            }
+        }
+        engine_close(&e);
     }
 }
 
@@ -525,6 +557,7 @@ int main(void) {
         }
         engine_close(&e);
         check_schedules(g, kv_type, expected);
+        check_splits(g, kv_type);
     }
     if (g) check_barriers(g);
     llm_gguf_close(g);
