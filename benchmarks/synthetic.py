@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,8 +139,16 @@ def _tensors(s: Shape, mix: str, n_identity: int) -> Iterator[tuple[str, int, in
         yield "output.weight", s.n_vocab, s.n_embd, high, s.n_embd**-0.5
 
 
-def write(path: Path, shape: Shape, mix: str, n_identity: int = 0, seed: int = 0) -> None:
-    """Writes a model file; a name in ``mix_names()`` says the types, see ``_tensors``."""
+def write(
+    path: Path,
+    shape: Shape,
+    mix: str,
+    n_identity: int = 0,
+    seed: int = 0,
+    vocabulary: Callable[[gguf.GGUFWriter, int], None] | None = None,
+) -> None:
+    """Writes a model file; a name in ``mix_names()`` says the types, see ``_tensors``. vocabulary:
+    adds a tokenizer of so many tokens (None: the file has none)."""
     w = gguf.GGUFWriter(path, "llama")
     w.add_name(path.stem)
     w.add_block_count(shape.n_layers)
@@ -155,7 +163,10 @@ def write(path: Path, shape: Shape, mix: str, n_identity: int = 0, seed: int = 0
     w.add_rope_freq_base(500000.0)
     w.add_layer_norm_rms_eps(1e-5)
     w.add_vocab_size(shape.n_vocab)
-    w.add_tokenizer_model("no_vocab")
+    if vocabulary is None:
+        w.add_tokenizer_model("no_vocab")
+    else:
+        vocabulary(w, shape.n_vocab)
     tensors = list(_tensors(shape, mix, n_identity))
     for name, n_rows, n_cols, quant, deviation in tensors:
         block_elements, block_bytes = gguf.GGML_QUANT_SIZES[quant]

@@ -102,6 +102,7 @@ static llm_attn make_attn(const cache *c, const shape *s, float *q) {
                   .block_bytes = 2 * c->part_bytes,
                   .v_offset = c->part_bytes,
                   .table = c->table,
+                  .n_table = N_BLOCKS,
                   .kv_type = s->kv_type,
                   .head_dim = s->dim,
                   .n_group = s->group,
@@ -354,8 +355,13 @@ int main(void) {
                             {kv, dim, 5, 9, 63, 1, 0.0f},   {kv, dim, 2, 37, 64, 64, 0.0f}};
             for (int j = 0; j < 6; j++) check_shape(&more[j]);
         }
-    for (int32_t rows = 9; rows <= 26; rows++) { /* every split of a tile */
-        shape s = {rows % 2, 64, 2, rows, 40, 0, 0.0f};
+    /* Every row count: each split into tiles, each number of blocks in a run; groups that are cut
+     * by no power of two, odd windows, some that end inside a run. */
+    for (int32_t rows = 1; rows <= LLM_ATTN_ROWS; rows++) {
+        const int32_t window = rows % 3 ? rows * 5 % 97 | 1 : 0;
+        shape s = {rows % 2, 64, 1 + rows * 7 % 16, rows, 150 + rows % 41, window, 0.0f};
+        check_shape(&s);
+        s.kv_type = !s.kv_type;
         check_shape(&s);
     }
     uint64_t sum = checksum(llm_kernels_of("scalar"));

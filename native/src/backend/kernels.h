@@ -41,6 +41,8 @@ typedef struct llm_acts {
 uint64_t llm_acts_bytes(llm_act_kind kind, int32_t n, int64_t k);
 void llm_acts_place(llm_acts *a, llm_act_kind kind, int32_t n, int64_t k, uint8_t *memory);
 
+#define LLM_ATTN_ROWS 64
+
 /* Attention of a tile of query rows of one sequence and one kv head. A row is one (token, head of
  * the group): row r asks for token first_pos + r / n_group. */
 typedef struct llm_attn {
@@ -48,6 +50,7 @@ typedef struct llm_attn {
     uint64_t block_bytes; /* bytes from one block to the next */
     uint64_t k_offset, v_offset; /* of this layer and kv head inside a block, see kv/pool.h */
     const int32_t *table; /* [n] block id by absolute block number */
+    int32_t n_table;      /* entries of table: blocks up to there may be read ahead */
     int32_t kv_type;      /* LLM_KV_* */
     int32_t head_dim;     /* a multiple of 16 (rows are padded to it) */
     int32_t n_group;      /* query heads per kv head */
@@ -58,8 +61,6 @@ typedef struct llm_attn {
     float softcap;        /* 0: none; else c * tanh(s / c) */
     const float *q[64];   /* [n_rows] pointers to [head_dim] */
 } llm_attn;
-
-#define LLM_ATTN_ROWS 64
 
 /* Online-softmax state of n rows: o [n][head_dim] unnormalized, m [n] maximum, l [n] sum. */
 typedef struct llm_attn_state {

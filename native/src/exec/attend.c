@@ -60,6 +60,7 @@ static void describe(const llm_exec *e, const llm_layer *layer, const llm_tile *
     a->k_offset = llm_kv_head_offset(layout, layer->index_in_group, kv_head);
     a->v_offset = a->k_offset + layout->part_bytes;
     a->table = t->table;
+    a->n_table = t->block_end;
     a->kv_type = layout->kv_type;
     a->head_dim = layout->dim;
     a->n_group = h->n_heads / h->n_kv_heads;

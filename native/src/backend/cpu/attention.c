@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "vec_fold.h"
 #include "vec_math.h"
 
 enum {
@@ -17,30 +18,46 @@ enum {
     K_CHUNK = 128,               /* dims of q and K handled at once */
     V_CHUNK = 256,               /* dims of V converted at once */
     Q_FLOATS = 64 * K_CHUNK,     /* q of the rows handled in one pass */
-    DIRECT_ROWS = 8 < VF_TILE_ROWS ? 8 : VF_TILE_ROWS /* up to so many rows convert on the fly */
+    DIRECT_ROWS = 8 < VF_TILE_ROWS ? 8 : VF_TILE_ROWS, /* up to so many rows convert on the fly */
+    MAX_BLOCKS = 4, /* of a run */
+    RUN_UNITS = 16, /* a run has so many units, or one block */
+    UNITS = LLM_ATTN_ROWS /* a unit is a row and a block */
 };
 
 typedef enum source { SRC_F32, SRC_F16, SRC_S8 } source;
 
-/* One kv head of one block. */
+/* One kv head of one block, and the rows [ra, rb) that see some of it. */
 typedef struct block {
     const uint8_t *k, *v;
     const uint16_t *k_scales, *v_scales; /* q8_0 */
+    int32_t ra, rb;
 } block;
 
+/* Memory to read soon, line by line between the products: all at once would stall them. */
+typedef struct lines {
+    const uint8_t *at, *end;
+} lines;
+
 /* Work of one pass over at most 64 rows. Rows ascend in position, so that the rows that see a block
- * are a contiguous range, and first[], end[] (the tokens a row sees) never fall. */
+ * are a contiguous range, and first[], end[] (the tokens a row sees) never fall inside a block.
+ *
+ * A pass takes a run of blocks at a time: the scores of all, the weights of all, the outputs of
+ * all. Few rows take many blocks, so that there are always units to fill vectors and pipelines. */
 typedef struct pass {
     const llm_attn *a;
-    int32_t row0, n_rows;
+    int32_t row0, n_rows, max_blocks, n_blocks;
+    int64_t part_bytes;
     llm_attn_state s; /* of row row0 */
+    block blocks[MAX_BLOCKS];
+    lines ahead;
     /* Aligned: a 64-byte load across two cache lines costs two. */
     _Alignas(64) float q[Q_FLOATS];  /* [chunk][n_rows][K_CHUNK] */
-    _Alignas(64) float p[LLM_ATTN_ROWS * TOKENS]; /* scores, then weights, of a block */
+    _Alignas(64) float p[UNITS * TOKENS]; /* scores, then weights, [block][row][32] */
+    _Alignas(64) float fold[16 * 16];     /* of 16 units, a vector of 16 each to reduce */
     _Alignas(64) float wide[TOKENS * V_CHUNK];    /* K [dim][32] or V [32][V_CHUNK] as f32 */
     _Alignas(64) float v_scale[TOKENS * (V_CHUNK / 32)]; /* [32][chunk dims / 32] */
-    float m_new[LLM_ATTN_ROWS], grow[LLM_ATTN_ROWS], sum[LLM_ATTN_ROWS];
-    int32_t first[LLM_ATTN_ROWS], end[LLM_ATTN_ROWS];
+    float most[UNITS], m_old[UNITS], m_new[UNITS], grow[UNITS], sum[UNITS];
+    int32_t first[UNITS], end[UNITS];
 } pass;
 
 LLM_INLINE vf load_source(source from, const void *p, int64_t i) {
@@ -229,12 +246,23 @@ static void outputs(int rows, const values *v, int t0, int t1, const float *p, c
         outputs_s8(rows, v, t0, t1, p, grow, out, out_step);
 }
 
-/* Raw q . k of rows [ra, rb) with the 32 tokens of a block, into s->p. Lanes of tokens that a row
- * does not see may hold anything. */
-static void block_scores(pass *s, const block *b, int ra, int rb) {
+LLM_INLINE void read_ahead(pass *s, int n_lines) {
+    const uint8_t *p = s->ahead.at, *end = s->ahead.end;
+    for (int i = 0; i < n_lines && p < end; i++, p += 64) LLM_PREFETCH_L2(p);
+    s->ahead.at = p;
+}
+
+/* Raw q . k with the 32 tokens of block j, into s->p. Lanes of tokens that a row does not see may
+ * hold anything. */
+static void block_scores(pass *s, int j) {
     const llm_attn *a = s->a;
+    const block *b = &s->blocks[j];
+    const int ra = b->ra, rb = b->rb, tiles = (rb - ra) / VF_TILE_ROWS + 1;
     const bool direct = rb - ra <= DIRECT_ROWS, q8 = a->kv_type == LLM_KV_Q8_0;
-    memset(s->p + ra * TOKENS, 0, sizeof(float) * TOKENS * (size_t)(rb - ra));
+    const int lines_each = (int)(s->part_bytes / 64 / tiles) + 1;
+    float *p = s->p + j * s->n_rows * TOKENS;
+    memset(p + ra * TOKENS, 0, sizeof(float) * TOKENS * (size_t)(rb - ra));
+    s->ahead = (lines){b->v, b->v + s->part_bytes};
     for (int d0 = 0; d0 < a->head_dim; d0 += K_CHUNK) {
         const int n = a->head_dim - d0 < K_CHUNK ? a->head_dim - d0 : K_CHUNK;
         const uint8_t *k = b->k + (int64_t)d0 * TOKENS * (q8 ? 1 : 2);
@@ -244,7 +272,8 @@ static void block_scores(pass *s, const block *b, int ra, int rb) {
         for (int r = ra, rows; r < rb; r += rows) {
             rows = tile_rows(rb - r);
             const float *q = s->q + (int64_t)d0 * s->n_rows + r * K_CHUNK;
-            float *out = s->p + r * TOKENS;
+            float *out = p + r * TOKENS;
+            read_ahead(s, lines_each);
             if (!q8 && direct) {
                 scores_f16(rows, k, n, q, out);
             } else if (!q8) {
@@ -262,10 +291,10 @@ static void block_scores(pass *s, const block *b, int ra, int rb) {
     }
 }
 
-/* Bit t is set when the row sees token t of the block. */
-static uint32_t seen_tokens(const pass *s, int row) {
-    uint32_t below_end = s->end[row] == TOKENS ? UINT32_MAX : (1u << s->end[row]) - 1;
-    return below_end & (UINT32_MAX << s->first[row]);
+/* Bit t is set when the unit's row sees token t of its block. */
+static uint32_t seen_tokens(const pass *s, int unit) {
+    const int32_t first = s->first[unit], n = s->end[unit] - first;
+    return n == TOKENS ? UINT32_MAX : ((1u << n) - 1) << (first & 31); /* n = 0 where first is 32 */
 }
 
 LLM_INLINE vf final_score(vf raw, const llm_attn *a) {
@@ -275,44 +304,73 @@ LLM_INLINE vf final_score(vf raw, const llm_attn *a) {
     return x;
 }
 
-/* Raw scores to weights; updates m and l and leaves the factor of o in s->grow. */
-static void block_weights(pass *s, int ra, int rb) {
+/* Raw scores to final ones, those of unseen tokens to -inf, and the largest of each unit. */
+static void largest_scores(pass *s, int n_units) {
     const vf nothing = vf_set1(-INFINITY);
-    for (int r = ra; r < rb; r++) {
-        float *p = s->p + r * TOKENS;
-        uint32_t seen = seen_tokens(s, r);
-        vf x0 = final_score(vf_load(p), s->a), x1 = final_score(vf_load(p + 16), s->a);
-        if (seen != UINT32_MAX) {
-            x0 = vf_select(vm_from_bits(seen & 0xffff), x0, nothing);
-            x1 = vf_select(vm_from_bits(seen >> 16), x1, nothing);
+    for (int u0 = 0; u0 < n_units; u0 += 16) {
+        const int n = n_units - u0 < 16 ? n_units - u0 : 16;
+        for (int u = u0; u < u0 + n; u++) {
+            float *p = s->p + u * TOKENS;
+            const uint32_t seen = seen_tokens(s, u);
+            vf x0 = final_score(vf_load(p), s->a), x1 = final_score(vf_load(p + 16), s->a);
+            if (seen != UINT32_MAX) {
+                x0 = vf_select(vm_from_bits(seen & 0xffff), x0, nothing);
+                x1 = vf_select(vm_from_bits(seen >> 16), x1, nothing);
+            }
+            vf_store(p, x0);
+            vf_store(p + 16, x1);
+            vf_store(s->fold + (u - u0) * 16, vf_max(x0, x1));
         }
-        vf_store(p, x0);
-        vf_store(p + 16, x1);
-        s->m_new[r] = vf_reduce_max(vf_max(x0, x1));
+        vf_store(s->most + u0, vf_reduce_max16(s->fold));
     }
-    for (int r = ra; r < rb; r += 16) {
-        const int n = rb - r < 16 ? rb - r : 16;
-        vf m = vf_load_n(s->s.m + r, n);
-        vf m_new = vf_max(vf_load_n(s->m_new + r, n), m);
-        vf grow = vf_select(vf_lt(m, m_new), vf_exp(vf_sub(m, m_new)), vf_set1(1.0f));
-        vf_store_n(s->m_new + r, m_new, n);
-        vf_store_n(s->s.m + r, m_new, n);
-        vf_store_n(s->grow + r, grow, n);
-        vf_store_n(s->s.l + r, vf_mul(vf_load_n(s->s.l + r, n), grow), n);
-    }
-    for (int r = ra; r < rb; r++) {
-        float *p = s->p + r * TOKENS;
-        uint32_t seen = seen_tokens(s, r);
-        vf m = vf_set1(s->m_new[r]);
-        vf p0 = vf_exp(vf_sub(vf_load(p), m)), p1 = vf_exp(vf_sub(vf_load(p + 16), m));
-        if (seen != UINT32_MAX) {
-            p0 = vf_select(vm_from_bits(seen & 0xffff), p0, vf_zero());
-            p1 = vf_select(vm_from_bits(seen >> 16), p1, vf_zero());
+}
+
+/* Final scores to weights, and their sum in each unit. */
+static void weights_of_scores(pass *s, int n_units) {
+    for (int u0 = 0; u0 < n_units; u0 += 16) {
+        const int n = n_units - u0 < 16 ? n_units - u0 : 16;
+        for (int u = u0; u < u0 + n; u++) {
+            float *p = s->p + u * TOKENS;
+            const uint32_t seen = seen_tokens(s, u);
+            const vf m = vf_set1(s->m_new[u]);
+            vf p0 = vf_exp(vf_sub(vf_load(p), m)), p1 = vf_exp(vf_sub(vf_load(p + 16), m));
+            if (seen != UINT32_MAX) {
+                p0 = vf_select(vm_from_bits(seen & 0xffff), p0, vf_zero());
+                p1 = vf_select(vm_from_bits(seen >> 16), p1, vf_zero());
+            }
+            vf_store(p, p0);
+            vf_store(p + 16, p1);
+            vf_store(s->fold + (u - u0) * 16, vf_add(p0, p1));
         }
-        vf_store(p, p0);
-        vf_store(p + 16, p1);
-        s->s.l[r] = s->s.l[r] + vf_reduce_add(vf_add(p0, p1));
+        vf_store(s->sum + u0, vf_reduce_add16(s->fold));
     }
+}
+
+/* Raw scores of the run to weights; updates m and l and leaves the factors of o in s->grow. A row
+ * that sees nothing of a block keeps its state: the maximum stays, the factor is 1, the sum 0. */
+static void run_weights(pass *s) {
+    const int rows = s->n_rows, n_units = rows * s->n_blocks;
+    largest_scores(s, n_units);
+    for (int u0 = 0; u0 < n_units; u0 += rows)
+        for (int r = 0; r < rows; r += 16) {
+            const int n = rows - r < 16 ? rows - r : 16;
+            const vf m = vf_load_n(s->s.m + r, n);
+            const vf m_new = vf_max(vf_load_n(s->most + u0 + r, n), m);
+            vf_store_n(s->m_old + u0 + r, m, n);
+            vf_store_n(s->m_new + u0 + r, m_new, n);
+            vf_store_n(s->s.m + r, m_new, n);
+        }
+    for (int u = 0; u < n_units; u += 16) {
+        const vf m = vf_load(s->m_old + u), m_new = vf_load(s->m_new + u);
+        vf_store(s->grow + u, vf_select(vf_lt(m, m_new), vf_exp(vf_sub(m, m_new)), vf_set1(1.0f)));
+    }
+    weights_of_scores(s, n_units);
+    for (int u0 = 0; u0 < n_units; u0 += rows)
+        for (int r = 0; r < rows; r += 16) {
+            const int n = rows - r < 16 ? rows - r : 16;
+            const vf l = vf_mul(vf_load_n(s->s.l + r, n), vf_load_n(s->grow + u0 + r, n));
+            vf_store_n(s->s.l + r, vf_add(l, vf_load_n(s->sum + u0 + r, n)), n);
+        }
 }
 
 /* V of dims [d0, d0 + n) and tokens [t0, t1): in place, or as f32 in s->wide. */
@@ -346,16 +404,17 @@ static values block_values(pass *s, const block *b, bool direct, int d0, int n, 
     return (values){SRC_F32, s->wide, n, NULL, n};
 }
 
-/* o of rows [r, r + rows) over one chunk of dims. The tokens that all of them see run as one tile;
- * the ones before and after only for the rows that see them: what a row does not see may be NaN. */
-static void tile_outputs(pass *s, const values *v, int r, int rows, float *o) {
+/* o of rows [r, r + rows) over one chunk of dims; unit is row r in the block. The tokens that all of
+ * them see run as one tile; the ones before and after only for the rows that see them: what a row
+ * does not see may be NaN. */
+static void tile_outputs(pass *s, const values *v, int unit, int rows, float *o) {
     const int64_t dim = s->a->head_dim;
-    const float *p = s->p + r * TOKENS;
-    const int32_t *first = s->first + r, *end = s->end + r;
+    const float *p = s->p + unit * TOKENS;
+    const int32_t *first = s->first + unit, *end = s->end + unit;
     const int t0 = first[rows - 1], t1 = end[0] > t0 ? end[0] : t0;
     float grow[VF_TILE_ROWS];
     for (int i = 0; i < rows; i++) {
-        grow[i] = s->grow[r + i];
+        grow[i] = s->grow[unit + i];
         const int before = t0 < end[i] ? t0 : end[i];
         if (first[i] == before) continue;
         outputs(1, v, first[i], before, p + i * TOKENS, grow + i, o + i * dim, dim);
@@ -367,48 +426,93 @@ static void tile_outputs(pass *s, const values *v, int r, int rows, float *o) {
         if (end[i] > t1) outputs(1, v, t1, end[i], p + i * TOKENS, &one, o + i * dim, dim);
 }
 
-static void block_outputs(pass *s, const block *b, int ra, int rb) {
-    const int dim = s->a->head_dim;
+static void block_outputs(pass *s, int j) {
+    const block *b = &s->blocks[j];
+    const int dim = s->a->head_dim, ra = b->ra, rb = b->rb, unit0 = j * s->n_rows;
+    const int lines_each =
+        (int)((s->ahead.end - s->ahead.at) / 64 / ((rb - ra) / VF_TILE_ROWS + 1)) + 1;
     const bool direct = rb - ra <= DIRECT_ROWS;
     for (int d0 = 0; d0 < dim; d0 += V_CHUNK) {
         const int n = dim - d0 < V_CHUNK ? dim - d0 : V_CHUNK;
-        values v = block_values(s, b, direct, d0, n, s->first[ra], s->end[rb - 1]);
+        values v = block_values(s, b, direct, d0, n, s->first[unit0 + ra], s->end[unit0 + rb - 1]);
         for (int r = ra, rows; r < rb; r += rows) {
             rows = tile_rows(rb - r);
-            tile_outputs(s, &v, r, rows, s->s.o + (int64_t)r * dim + d0);
+            read_ahead(s, lines_each);
+            tile_outputs(s, &v, unit0 + r, rows, s->s.o + (int64_t)r * dim + d0);
         }
     }
 }
 
 /* Sets first, end of every row for an absolute block; the rows that see some of it are [*ra, *rb). */
-static void visible_rows(pass *s, int32_t number, int *ra, int *rb) {
+static void visible_rows(const pass *s, int64_t number, int32_t *first, int32_t *end, int *ra,
+                         int *rb) {
     const llm_attn *a = s->a;
-    const int64_t start = (int64_t)number * TOKENS;
+    const int64_t start = number * TOKENS;
     *ra = *rb = 0;
     for (int r = 0; r < s->n_rows; r++) {
         const int64_t pos = (int64_t)a->first_pos + (s->row0 + r) / a->n_group;
-        int64_t end = pos + 1 - start, first = a->window ? end - a->window : 0;
-        end = end < 0 ? 0 : end > TOKENS ? TOKENS : end;
-        first = first < 0 ? 0 : first > end ? end : first;
-        s->first[r] = (int32_t)first;
-        s->end[r] = (int32_t)end;
-        if (first == end) continue;
+        int64_t to = pos + 1 - start, from = a->window ? to - a->window : 0;
+        to = to < 0 ? 0 : to > TOKENS ? TOKENS : to;
+        from = from < 0 ? 0 : from > to ? to : from;
+        first[r] = (int32_t)from;
+        end[r] = (int32_t)to;
+        if (from == to) continue;
         if (*ra == *rb) *ra = r;
         *rb = r + 1;
     }
 }
 
-/* Starts reading a part of a block. Decoding waits on memory, and blocks lie too far apart for the
- * hardware to foresee the next. */
-LLM_INLINE void read_ahead(const uint8_t *part, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) LLM_PREFETCH(part + i);
+static const uint8_t *k_of_block(const llm_attn *a, int32_t number) {
+    return a->pool + (uint64_t)a->table[number] * a->block_bytes + a->k_offset;
+}
+
+/* Fills s->blocks with the next ones that some row sees, from block i on; returns where to go on. */
+static int32_t take_run(pass *s, int32_t i, int32_t block_end) {
+    const llm_attn *a = s->a;
+    const int64_t values_bytes = (int64_t)a->head_dim * TOKENS;
+    s->n_blocks = 0;
+    for (; i < block_end && s->n_blocks < s->max_blocks; i++) {
+        if (a->table[i] < 0) continue;
+        const int32_t unit0 = s->n_blocks * s->n_rows;
+        int ra, rb;
+        visible_rows(s, i, s->first + unit0, s->end + unit0, &ra, &rb);
+        if (ra == rb) continue;
+        const uint8_t *k = k_of_block(a, i), *v = k - a->k_offset + a->v_offset;
+        s->blocks[s->n_blocks++] = (block){k,
+                                           v,
+                                           (const uint16_t *)(const void *)(k + values_bytes),
+                                           (const uint16_t *)(const void *)(v + values_bytes),
+                                           ra,
+                                           rb};
+    }
+    return i;
+}
+
+/* K of block i, to read while outputs are computed; nothing after the last block or where a block
+ * is missing. */
+static lines k_ahead(const pass *s, int64_t i) {
+    const llm_attn *a = s->a;
+    if (i >= a->n_table || a->table[i] < 0) return (lines){NULL, NULL};
+    const uint8_t *k = k_of_block(a, (int32_t)i);
+    return (lines){k, k + s->part_bytes};
+}
+
+/* Touches one line of K and of V of the two runs after the next block i. Blocks lie a whole pool
+ * block apart: finding where a page lies takes as long as reading it. */
+static void touch_ahead(const pass *s, int32_t i) {
+    const llm_attn *a = s->a;
+    for (int64_t j = (int64_t)i + s->max_blocks;
+         j < (int64_t)i + 3 * s->max_blocks && j < a->n_table; j++) {
+        if (a->table[j] < 0) continue;
+        const uint8_t *k = k_of_block(a, (int32_t)j);
+        LLM_PREFETCH_L2(k);
+        LLM_PREFETCH_L2(k - a->k_offset + a->v_offset);
+    }
 }
 
 static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
     const llm_attn *a = s->a;
     const int64_t dim = a->head_dim;
-    const int64_t part_bytes =
-        a->kv_type == LLM_KV_Q8_0 ? dim * TOKENS / 32 * 34 : dim * TOKENS * 2;
     for (int r = 0; r < s->n_rows; r++) {
         s->s.m[r] = -INFINITY;
         s->s.l[r] = 0;
@@ -419,22 +523,15 @@ static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
                    sizeof(float) * (size_t)n);
         }
     }
-    for (int32_t i = block_begin; i < block_end; i++) {
-        if (a->table[i] < 0) continue;
-        int ra, rb;
-        visible_rows(s, i, &ra, &rb);
-        if (ra == rb) continue;
-        const uint8_t *base = a->pool + (uint64_t)a->table[i] * a->block_bytes;
-        block b = {.k = base + a->k_offset, .v = base + a->v_offset};
-        b.k_scales = (const uint16_t *)(const void *)(b.k + dim * TOKENS);
-        b.v_scales = (const uint16_t *)(const void *)(b.v + dim * TOKENS);
-        if (rb - ra <= DIRECT_ROWS) read_ahead(b.v, part_bytes);
-        block_scores(s, &b, ra, rb);
-        block_weights(s, ra, rb);
-        if (i + 1 < block_end && a->table[i + 1] >= 0)
-            read_ahead(a->pool + (uint64_t)a->table[i + 1] * a->block_bytes + a->k_offset,
-                       part_bytes);
-        block_outputs(s, &b, ra, rb);
+    for (int32_t i = block_begin; i < block_end;) {
+        touch_ahead(s, i);
+        i = take_run(s, i, block_end);
+        for (int j = 0; j < s->n_blocks; j++) block_scores(s, j);
+        if (s->n_blocks) run_weights(s);
+        for (int j = 0; j < s->n_blocks; j++) {
+            s->ahead = k_ahead(s, (int64_t)i + j);
+            block_outputs(s, j);
+        }
     }
 }
 
@@ -444,9 +541,18 @@ void LLM_FN(attention)(const llm_attn *a, int32_t block_begin, int32_t block_end
     const int32_t chunks = (a->head_dim + K_CHUNK - 1) / K_CHUNK;
     const int32_t per_pass = Q_FLOATS / (chunks * K_CHUNK);
     s.a = a;
+    s.part_bytes = (int64_t)a->head_dim * TOKENS * 2;
+    if (a->kv_type == LLM_KV_Q8_0) s.part_bytes = (int64_t)a->head_dim * TOKENS / 32 * 34;
+    memset(s.p, 0, sizeof s.p); /* unseen lanes, never used, but defined */
+    memset(s.fold, 0, sizeof s.fold);
+    memset(s.m_old, 0, sizeof s.m_old);
+    memset(s.m_new, 0, sizeof s.m_new);
     for (int32_t r = 0; r < a->n_rows; r += per_pass) {
         s.row0 = r;
         s.n_rows = a->n_rows - r < per_pass ? a->n_rows - r : per_pass;
+        s.max_blocks = RUN_UNITS / s.n_rows;
+        if (s.max_blocks < 1) s.max_blocks = 1;
+        if (s.max_blocks > MAX_BLOCKS) s.max_blocks = MAX_BLOCKS;
         s.s = (llm_attn_state){out.o + (int64_t)r * a->head_dim, out.m + r, out.l + r};
         attend_pass(&s, block_begin, block_end);
     }

@@ -43,8 +43,10 @@
 
 #if defined(__GNUC__)
 #define LLM_PREFETCH(p) __builtin_prefetch(p)
+#define LLM_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2) /* past the first level */
 #else
 #define LLM_PREFETCH(p) ((void)(p))
+#define LLM_PREFETCH_L2(p) ((void)(p))
 #endif
 
 #endif

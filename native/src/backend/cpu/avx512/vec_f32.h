@@ -99,6 +99,26 @@ LLM_INLINE float vf_reduce_max(vf a) {
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
+/* For vec_fold.h: units p, p + 4, p + 8 and p + 12 become the four lanes of 128 bits, then four such
+ * vectors become one. */
+#define VF_REDUCE16(name, op)                                                                      \
+    LLM_INLINE vf name##_4(const float *v) {                                                       \
+        vf a = vf_load(v), b = vf_load(v + 64), c = vf_load(v + 128), d = vf_load(v + 192);        \
+        vf e = op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));             \
+        vf f = op(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));             \
+        return op(_mm512_shuffle_f32x4(e, f, 0x88), _mm512_shuffle_f32x4(e, f, 0xdd));             \
+    }                                                                                              \
+    LLM_INLINE vf name##_8(const float *v) {                                                       \
+        __m512d a = _mm512_castps_pd(name##_4(v)), b = _mm512_castps_pd(name##_4(v + 16));         \
+        return op(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),                                      \
+                  _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));                                     \
+    }                                                                                              \
+    LLM_INLINE vf name(const float *v) {                                                           \
+        vf a = name##_8(v), b = name##_8(v + 32);                                                  \
+        return op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));                   \
+    }
+VF_REDUCE16(vf_reduce_add16, vf_add)
+VF_REDUCE16(vf_reduce_max16, vf_max)
 LLM_INLINE int32_t vi_reduce_max(vi a) { return _mm512_reduce_max_epi32(a); }
 LLM_INLINE int32_t vi_reduce_add(vi a) { return _mm512_reduce_add_epi32(a); }
 
