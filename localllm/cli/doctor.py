@@ -90,7 +90,7 @@ def _why(n_threads: int, n_cpus: int, quota: float) -> str:
     if not quota:
         return f"{allowed}, no cgroup limit"
     limit = f"its cgroup allows {quota:g}"
-    rounded = ", rounded down" if quota != int(quota) and n_threads < n_cpus else ""
+    rounded = f", rounded {'up' if n_threads > quota else 'down'}" if quota % 1 else ""
     return f"{allowed}, {limit}{rounded}"
 
 

@@ -109,7 +109,7 @@ typedef struct llm_machine {
     const char *isa;       /* the best instruction set here: scalar avx2 avx512 amx neon */
     int32_t n_cpus;        /* CPUs that this process may use (affinity) */
     double cpu_quota;      /* cgroup CPU limit in CPUs, 0 when there is none */
-    int32_t n_threads;     /* the default: min of both, the quota rounded down, at least 1 */
+    int32_t n_threads;     /* the default: min of both, the quota rounded, at least 1 */
     uint64_t memory_bytes; /* cgroup limit or physical, whichever is smaller */
     uint64_t free_bytes;
 } llm_machine;

@@ -180,8 +180,10 @@ static void test_threads_from_quota(void) {
         int32_t n_cpus;
         double quota;
         int32_t n_threads;
-    } cases[] = {{8, 0, 8}, {8, 0.5, 1}, {8, 1, 1},   {8, 1.99, 1}, {8, 2, 2},    {8, 7.9, 7},
-                 {8, 8, 8}, {8, 64, 8},  {1, 0.1, 1}, {0, 0, 1},    {2, 1e-9, 1}, {64, 63.999, 63}};
+    } cases[] = {{8, 0, 8},    {8, 0.5, 1},  {8, 1, 1},    {8, 1.29, 1},
+                 {8, 1.31, 2}, {8, 1.99, 2}, {8, 2, 2},    {8, 7.9, 8},
+                 {8, 7.2, 7},  {2, 1.5, 2},  {8, 8, 8},    {8, 64, 8},
+                 {1, 0.1, 1},  {0, 0, 1},    {2, 1e-9, 1}, {64, 63.999, 64}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         llm_machine m = {.n_cpus = cases[i].n_cpus, .memory_bytes = 100, .free_bytes = 60};
         llm_cgroup_limits l = {cases[i].quota, 80, 90};
