@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,14 +77,32 @@ def _memory(c: Context) -> Iterator[Row]:
         yield from memory.measure(name, path, c.threads, c.rival, tuple(c.args.kv_types))
 
 
+def _pool(c: Context) -> Iterator[Row]:
+    pool = importlib.import_module("benchmarks.pool")
+    name = c.args.models[0]
+    yield from pool.measure(name, files.path_of(name), c.args.pairs)
+
+
+def _start(c: Context) -> Iterator[Row]:
+    start = importlib.import_module("benchmarks.start")
+    for name, path in c.models():
+        yield from start.measure(name, path, c.threads, c.args.pairs, c.rival)
+
+
 SECTIONS: dict[str, Callable[[Context], Iterator[Row]]] = {
     "roofs": _roofs,
     "ops": _ops,
     "sampling": _sampling,
+    "start": _start,
     "memory": _memory,
+    "pool": _pool,
     "steps": _steps,
     "speed": _speed,
 }
+
+for _name in ("start", "pool"):  # sections that are there when their module is
+    if importlib.util.find_spec(f"benchmarks.{_name}") is None:
+        del SECTIONS[_name]
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
