@@ -23,11 +23,11 @@ _HOPELESS = 1.3  # a variant this much slower than the best so far is not tried 
 
 
 class Variants:
-    """The variants of a rival that win some kind of test are in memory, and those that hold a long
-    context."""
+    """The variants of a rival. Those that win no kind of test are closed, unless the file is small
+    beside the machine's memory; those that hold a long context stay."""
 
-    def __init__(self, path: Path, options: dict[str, Any]) -> None:
-        self._path, self._options = path, options
+    def __init__(self, path: Path, options: dict[str, Any], *, keep_all: bool = False) -> None:
+        self._path, self._options, self._keep_all = path, options, keep_all
         self._loaded: dict[Variant, Rival] = {}
         self._best: dict[str, Variant] = {}
 
@@ -63,7 +63,7 @@ class Variants:
         if best is None:
             raise RuntimeError(reason)
         self._best[kind] = best
-        for variant in [*self._loaded]:
+        for variant in [] if self._keep_all else [*self._loaded]:
             if variant not in self._best.values() and not self._loaded[variant].holds_much:
                 self._loaded.pop(variant).close()
         return best
@@ -79,6 +79,14 @@ class Variants:
         return self._loaded[variant]
 
 
+def _is_small(path: Path) -> bool:
+    """Whether all variants of a file fit into a half of the machine's memory."""
+    if not hasattr(os, "sysconf"):
+        return False
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 2 * 2 * len(_VARIANTS) * path.stat().st_size < memory  # repacked weights are a copy
+
+
 def _serve(pipe: Connection, path: Path, options: dict[str, Any]) -> None:
     """The child: times what the parent asks for."""
     try:
@@ -88,7 +96,7 @@ def _serve(pipe: Connection, path: Path, options: dict[str, Any]) -> None:
     except Exception as e:  # the package is missing, or its library does not load
         pipe.send(RuntimeError(f"llama-cpp-python does not load: {e}"))
         return
-    variants = Variants(path, options)
+    variants = Variants(path, options, keep_all=_is_small(path))
     while (request := pipe.recv()) is not None:
         try:
             pipe.send(variants.time(*request))

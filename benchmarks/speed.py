@@ -15,7 +15,7 @@ from benchmarks.roofs import INT8, READ, Threads
 from localllm.store.work import Work, work_of
 
 SHALLOW = 32  # tokens before a decode at "depth 0"
-DECODE_TOKENS_DEEP = 16
+FEWEST_STEPS = 8  # of a decode, however many sequences or tokens before it
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ def test_name(what: str, depth: int, kv_type: str) -> str:
     return what + (f" at {depth}" if depth else "") + (f", {kv_type} KV" * (kv_type != "f16"))
 
 
+def _class_of(depth: int) -> str:
+    """The rival's variant is chosen once for all depths but 0, at the first of them."""
+    return "deep" if depth else "at 0"
+
+
 def tests(plan: Plan, kv_type: str, work: Work, kv_bytes: Callable[[int], float]) -> list[Test]:
     """The tests of a plan with one KV type, the deepest last. kv_bytes: of `Ours`."""
     found = []
@@ -42,14 +47,16 @@ def tests(plan: Plan, kv_type: str, work: Work, kv_bytes: Callable[[int], float]
         ops = plan.n_prefill * work.layer_ops + work.head_ops
         name = test_name(f"prefill {plan.n_prefill}", depth, kv_type)
         args: tuple[int, ...] = (plan.n_prefill, depth)
-        found.append(Test(name, "time_prefill", args, plan.n_prefill, INT8, ops / 1e9, name))
+        kind = f"prefill, {_class_of(depth)}"
+        found.append(Test(name, "time_prefill", args, plan.n_prefill, INT8, ops / 1e9, kind))
         for n in plan.batches if not depth and kv_type == "f16" else (1,):
-            steps = DECODE_TOKENS_DEEP if depth or n > 8 else plan.n_decode
+            steps = max(FEWEST_STEPS, plan.n_decode // (2 if depth else n))
             before = depth or SHALLOW
             name = test_name("decode" if n == 1 else f"decode, batch of {n}", depth, kv_type)
             need = steps * (work.step_bytes + n * kv_bytes(before)) / 1e9
             args = (steps, before, n)
-            found.append(Test(name, "time_decode", args, steps * n, READ, need, name))
+            kind = f"decode, {n} sequences, {_class_of(depth)}"
+            found.append(Test(name, "time_decode", args, steps * n, READ, need, kind))
     return found
 
 

@@ -92,8 +92,9 @@ def test_a_plan_becomes_tests_the_deepest_last() -> None:
         "prefill 512", "decode", "decode, batch of 16", "prefill 512 at 4096", "decode at 4096",
     ]  # fmt: skip
     assert found[0].need == pytest.approx((512 * 2e6 + 1e6) / 1e9)
-    assert found[2].need == pytest.approx(16 * (5e6 + 16 * 3200) / 1e9)
-    assert found[2].n_tokens == 256
+    assert found[2].need == pytest.approx(8 * (5e6 + 16 * 3200) / 1e9)
+    assert found[2].n_tokens == 128
+    assert len({t.kind for t in found}) == 5 and found[4].args == (16, 4096, 1)
     assert speed.n_ctx_tokens(found) == 4096 + 512 + 96
     q8 = speed.tests(plan, "q8_0", Work(2e6, 1e6, 5e6), lambda depth: 0.0)
     assert [t.name for t in q8][1:3] == ["decode, q8_0 KV", "prefill 512 at 4096, q8_0 KV"]
