@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,8 +86,7 @@ def _pool(c: Context) -> Iterator[Row]:
 
 def _start(c: Context) -> Iterator[Row]:
     start = importlib.import_module("benchmarks.start")
-    for name, path in c.models():
-        yield from start.measure(name, path, c.threads, c.args.pairs, c.rival)
+    yield from start.measure(c.args.pairs, rival=c.rival.wanted)
 
 
 SECTIONS: dict[str, Callable[[Context], Iterator[Row]]] = {
@@ -142,13 +142,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         ("models", MODELS, (MODELS[0], MODELS[-1])),
         ("types", ops.TYPES, QUICK_TYPES),
         ("columns", ops.COLUMNS, QUICK_COLUMNS),
-        ("steps", range(1, 17), (1, 2, 4, 8, 16)),
+        ("steps", range(1, 17), (1, 2, 4, 8)),
         ("depths", (0, 4096, 8192), (0,)),
         ("kv_types", ("f16", "q8_0"), ("f16",)),
         ("batches", (1, 2, 4, 8, 16, 32), (1, 4)),
     ):
         if not getattr(args, name):
             setattr(args, name, list(quick if args.quick else full))
+    if args.quick and not args.sections:
+        args.sections = [name for name in SECTIONS if name not in ("start", "pool")]
     args.pairs = args.pairs or (3 if args.quick else 5)
     if unknown := set(args.sections) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}: choose from {', '.join(SECTIONS)}")
@@ -171,8 +173,10 @@ def measure(context: Context) -> Iterator[Row]:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
+    if args.rival:  # llama-cpp-python reads it in every process that is started from here
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(args.rival.resolve())
     threads = roofs.Threads(args.threads)
-    context = Context(args, threads, RivalChoice(not args.no_rival, args.rival))
+    context = Context(args, threads, RivalChoice(not args.no_rival, not args.quick))
     rows: list[Row] = []
     status = 0
     try:

@@ -4,7 +4,6 @@ tokens of which 512 are computed; and what a token of context takes. Linux only.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,18 +39,12 @@ def _child(engine: str, path: Path, kv_type: str, n_threads: int) -> int:
     return 0
 
 
-def _peak(
-    engine: str, path: Path, kv_type: str, n_threads: int, library: Path | None
-) -> tuple[float | None, str]:
+def _peak(engine: str, path: Path, kv_type: str, n_threads: int) -> tuple[float | None, str]:
     """Bytes, or None and the reason."""
-    env = dict(os.environ)
-    if library is not None:
-        env["LLAMA_CPP_LIB_PATH"] = str(library)
     command = [sys.executable, "-m", "benchmarks.memory", engine, str(path), kv_type]
     done = subprocess.run(
         [*command, str(n_threads)],
         cwd=Path(__file__).resolve().parent.parent,
-        env=env,
         capture_output=True,
         text=True,
         check=False,
@@ -71,11 +64,11 @@ def measure(
         return
     file_mb = path.stat().st_size / 1e6
     for kv_type in kv_types:
-        mine, why = _peak("ours", path, kv_type, threads.count, None)
+        mine, why = _peak("ours", path, kv_type, threads.count)
         if mine is None:
             raise RuntimeError(why)
         theirs, note = (
-            _peak("rival", path, kv_type, threads.count, choice.library)
+            _peak("rival", path, kv_type, threads.count)
             if choice.wanted
             else (None, "no rival asked for")
         )

@@ -22,7 +22,7 @@ class RivalChoice:
     """Which rival to run, if any; what its build can do is filled in when it starts."""
 
     wanted: bool = True
-    library: Path | None = None  # the lib folder of another build than the installed one
+    thorough: bool = True  # see `rival_process.Variants`
     features: str = ""
 
 
@@ -71,7 +71,7 @@ class Engines:
             try:
                 self.rival = RivalProcess(
                     path,
-                    choice.library,
+                    thorough=choice.thorough,
                     n_threads=threads.count,
                     n_ctx_tokens=n_ctx_tokens,
                     max_sequences=max_sequences,

@@ -19,21 +19,25 @@ Variant = tuple[bool, bool]  # flash attention, repacked weights (AMX tiles amon
 _VARIANTS: list[Variant] = [(True, True), (False, True), (True, False), (False, False)]
 _DEEP = 1024  # tokens of depth that take long to fill
 _PROBE = ("time_prefill", (128, 0))
-_HOPELESS = 1.3  # a variant this much slower than the best so far is not tried again
+_WARM_UP = (32, 0)  # reads all weights once
 
 
 class Variants:
     """The variants of a rival. Those that win no kind of test are closed, unless the file is small
-    beside the machine's memory; those that hold a long context stay."""
+    beside the machine's memory; those that hold a long context stay. thorough: weights that are not
+    repacked are tried, too."""
 
-    def __init__(self, path: Path, options: dict[str, Any], *, keep_all: bool = False) -> None:
+    def __init__(
+        self, path: Path, options: dict[str, Any], *, keep_all: bool = False, thorough: bool = True
+    ) -> None:
         self._path, self._options, self._keep_all = path, options, keep_all
+        self._variants = [v for v in _VARIANTS if v[1] or thorough]
         self._loaded: dict[Variant, Rival] = {}
         self._best: dict[str, Variant] = {}
 
     def time(self, kind: str, method: str, args: tuple[int, ...]) -> tuple[float, str]:
         """Seconds of a `Rival` method and the name of the variant; the first call of each kind
-        tries them all. Raises RuntimeError when none of them runs."""
+        tries them all once. Raises RuntimeError when none of them runs."""
         variant = self._best_for(kind, method, args)
         seconds: float = getattr(self._rival(variant), method)(*args)
         flash, repack = variant
@@ -42,7 +46,7 @@ class Variants:
     def _best_for(self, kind: str, method: str, args: tuple[int, ...]) -> Variant:
         if kind in self._best:
             return self._best[kind]
-        tried = list(_VARIANTS)
+        tried = self._variants
         if self._options.get("kv_type", "f16") != "f16":
             tried = [v for v in tried if v[0]]  # quantized values need flash attention
         if len(args) > 1 and args[1] >= _DEEP:
@@ -51,10 +55,7 @@ class Variants:
         best, best_seconds, reason = None, float("inf"), ""
         for variant in tried:
             try:
-                rival = self._rival(variant)
-                seconds = getattr(rival, method)(*args)
-                if seconds < _HOPELESS * best_seconds:
-                    seconds = min(seconds, getattr(rival, method)(*args))
+                seconds = getattr(self._rival(variant), method)(*args)
             except RuntimeError as e:
                 reason = str(e)
                 continue
@@ -73,9 +74,9 @@ class Variants:
 
         if variant not in self._loaded:
             flash, repack = variant
-            self._loaded[variant] = Rival(
-                self._path, flash_attention=flash, repack=repack, **self._options
-            )
+            rival = Rival(self._path, flash_attention=flash, repack=repack, **self._options)
+            rival.time_prefill(*_WARM_UP)
+            self._loaded[variant] = rival
         return self._loaded[variant]
 
 
@@ -87,7 +88,7 @@ def _is_small(path: Path) -> bool:
     return 2 * 2 * len(_VARIANTS) * path.stat().st_size < memory  # repacked weights are a copy
 
 
-def _serve(pipe: Connection, path: Path, options: dict[str, Any]) -> None:
+def _serve(pipe: Connection, path: Path, thorough: bool, options: dict[str, Any]) -> None:
     """The child: times what the parent asks for."""
     try:
         from benchmarks.rival import features
@@ -96,7 +97,7 @@ def _serve(pipe: Connection, path: Path, options: dict[str, Any]) -> None:
     except Exception as e:  # the package is missing, or its library does not load
         pipe.send(RuntimeError(f"llama-cpp-python does not load: {e}"))
         return
-    variants = Variants(path, options, keep_all=_is_small(path))
+    variants = Variants(path, options, keep_all=_is_small(path), thorough=thorough)
     while (request := pipe.recv()) is not None:
         try:
             pipe.send(variants.time(*request))
@@ -107,22 +108,17 @@ def _serve(pipe: Connection, path: Path, options: dict[str, Any]) -> None:
 class RivalProcess:
     """A rival in a child process. options: those of `Rival`, but the variant.
 
-    library: the `lib` folder of another build of llama-cpp-python, None for the installed one.
-    Raises RuntimeError if it does not start.
+    thorough: of `Variants`. LLAMA_CPP_LIB_PATH in the environment, the `lib` folder of another build
+    of llama-cpp-python, is taken over. Raises RuntimeError if it does not start.
     """
 
-    def __init__(self, path: Path, library: Path | None = None, **options: Any) -> None:
+    def __init__(self, path: Path, *, thorough: bool = True, **options: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, child = context.Pipe()
-        self._process = context.Process(target=_serve, args=(child, path, options), daemon=True)
-        saved = os.environ.get("LLAMA_CPP_LIB_PATH")
-        if library is not None:
-            os.environ["LLAMA_CPP_LIB_PATH"] = str(library)
+        self._process = context.Process(
+            target=_serve, args=(child, path, thorough, options), daemon=True
+        )
         self._process.start()
-        if library is not None:
-            del os.environ["LLAMA_CPP_LIB_PATH"]
-            if saved is not None:
-                os.environ["LLAMA_CPP_LIB_PATH"] = saved
         child.close()
         self.features: str = self._receive()
 
