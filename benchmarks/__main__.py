@@ -129,8 +129,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--batches", nargs="+", type=int, metavar="N", help="sequences that decode side by side")
     add("--threads", type=int, default=0, help="0: the default of this machine")
     add("--pairs", type=int)
-    add("--prefill", type=int, default=512, metavar="TOKENS")
-    add("--decode", type=int, default=32, metavar="TOKENS")
+    add("--prefill", type=int, metavar="TOKENS")
+    add("--decode", type=int, metavar="TOKENS")
     add("--no-rival", action="store_true", help="our engine alone")
     add("--rival", type=Path, metavar="FOLDER", help="lib folder of another llama-cpp-python build")
     add("--json", action="store_true", help="JSON instead of the table")
@@ -152,6 +152,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if args.quick and not args.sections:
         args.sections = [name for name in SECTIONS if name not in ("start", "pool")]
     args.pairs = args.pairs or (3 if args.quick else 5)
+    args.prefill = args.prefill or (256 if args.quick else 512)
+    args.decode = args.decode or (16 if args.quick else 32)
     if unknown := set(args.sections) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}: choose from {', '.join(SECTIONS)}")
     return args

@@ -84,8 +84,8 @@ def _step_growth(figure: Any, rows: Sequence[Row]) -> bool:
                 axes.plot(*zip(*theirs, strict=True), "--", color=colour, alpha=0.6)
         axes.set_title("n tokens of one sequence" if form == "one sequence" else f"n {form}")
         axes.set_xlabel("n")
-        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
+    all_axes[0].set_ylim(bottom=0)  # of both panels
     all_axes[0].set_ylabel("t(n) / t(1)   (dashed: llama.cpp)")
     all_axes[0].legend(fontsize="small")
     return True
@@ -117,9 +117,9 @@ def _speed_over_depth(figure: Any, rows: Sequence[Row]) -> bool:
             theirs = [(depth, row.rival) for depth, row in points if row.rival is not None]
             if theirs:
                 axes.plot(*zip(*theirs, strict=True), "--", color=f"C{i}", alpha=0.6)
+        axes.set_ylim(bottom=0)
         axes.set_title(what)
         axes.set_xlabel("tokens before it")
-        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
     all_axes[0].set_ylabel("tokens per second   (dashed: llama.cpp)")
     all_axes[0].legend(fontsize="small")

@@ -108,8 +108,8 @@ def _serve(pipe: Connection, path: Path, thorough: bool, options: dict[str, Any]
 class RivalProcess:
     """A rival in a child process. options: those of `Rival`, but the variant.
 
-    thorough: of `Variants`. LLAMA_CPP_LIB_PATH in the environment, the `lib` folder of another build
-    of llama-cpp-python, is taken over. Raises RuntimeError if it does not start.
+    thorough: of `Variants`. LLAMA_CPP_LIB_PATH in the environment, the `lib` folder of another
+    build of llama-cpp-python, is taken over. Raises RuntimeError if it does not start.
     """
 
     def __init__(self, path: Path, *, thorough: bool = True, **options: Any) -> None:
