@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -163,9 +163,17 @@ def _tensors(s: Shape, mix: str, n_identity: int) -> Iterator[tuple[str, int, in
         yield "output.weight", s.n_vocab, s.n_embd, high, s.n_embd**-0.5
 
 
-def write(path: Path, shape: Shape, mix: str, n_identity: int = 0, seed: int = 0) -> None:
+def write(
+    path: Path,
+    shape: Shape,
+    mix: str,
+    n_identity: int = 0,
+    seed: int = 0,
+    vocabulary: Callable[[gguf.GGUFWriter, int], None] | None = None,
+) -> None:
     """Writes a model file; ``mix`` says the types, see ``mix_types``. The last ``n_identity``
-    layers add nothing: the logits are those of a file without them. Raises ValueError."""
+    layers add nothing: the logits are those of a file without them. vocabulary: adds a tokenizer of
+    so many tokens (None: the file has none). Raises ValueError."""
     if not 0 <= n_identity <= shape.n_layers:
         raise ValueError(f"{n_identity} identity layers of {shape.n_layers}")
     w = gguf.GGUFWriter(path, "llama")
@@ -182,7 +190,10 @@ def write(path: Path, shape: Shape, mix: str, n_identity: int = 0, seed: int = 0
     w.add_rope_freq_base(500000.0)
     w.add_layer_norm_rms_eps(1e-5)
     w.add_vocab_size(shape.n_vocab)
-    w.add_tokenizer_model("no_vocab")
+    if vocabulary is None:
+        w.add_tokenizer_model("no_vocab")
+    else:
+        vocabulary(w, shape.n_vocab)
     tensors = list(_tensors(shape, mix, n_identity))
     for name, n_rows, n_cols, quant, deviation in tensors:
         block_elements, block_bytes = gguf.GGML_QUANT_SIZES[quant]

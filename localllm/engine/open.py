@@ -115,6 +115,11 @@ def _open_native(
 ) -> Parts:
     reading = InBackground(lambda: read_text_side(path))
     model = Model.load(path, n_threads=options.n_threads, isa=options.isa, progress=progress)
+    if model.info.mapped_bytes:
+        say(
+            f"the weights, {model.info.mapped_bytes >> 20} MiB, do not fit into the free memory: "
+            "they are read from the file as they are needed, which is slower"
+        )
     try:
         text: TextSide = reading.result()
         n_vocab = text.tokenizer.n_vocab

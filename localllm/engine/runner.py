@@ -66,12 +66,15 @@ class Model:
         n_threads: int = 0,
         isa: str | None = None,
         raw_weights: bool = False,
+        panel_limit: int = 0,
         progress: Callable[[float], None] | None = None,
     ) -> Model:
         """Loads a file (or the split set it belongs to).
 
         n_threads 0: as many as the machine allows. raw_weights: compute from the mapped file, with
-        less memory, slower, and the same bits. progress is called with 0.0 .. 1.0 from this thread.
+        less memory, slower, and the same bits; this is also what happens, and
+        `info.mapped_bytes` says so, if the weights in memory would take more than panel_limit
+        bytes (0: what is free). progress is called with 0.0 .. 1.0 from this thread.
         Ctrl-C ends the load. Raises FormatError, UnsupportedError, FileError, OutOfMemoryError.
         """
         gguf = native.create(
@@ -84,6 +87,7 @@ class Model:
         params = ffi.new("llm_model_params *")
         isa_bytes = ffi.new("char[]", native.utf8(isa, name="isa")) if isa else ffi.NULL
         params.isa, params.raw_weights = isa_bytes, int(raw_weights)
+        params.panel_limit = panel_limit
         params.progress, params.cancel = permille, cancel
 
         result: list[Any] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-_MAGIC = b"llmmrg01"
+_MAGIC = b"llmmrg02"
 _HEADER_BYTES = len(_MAGIC) + 32
 
 
@@ -25,7 +25,7 @@ def digest(
 ) -> str:
     """The name of a vocabulary's file."""
     h = hashlib.sha256(_MAGIC)
-    h.update(np.array([len(token) for token in tokens], "<u4").tobytes())
+    h.update(np.fromiter(map(len, tokens), "<u4", len(tokens)).tobytes())
     h.update(b"".join(tokens))
     h.update(types.astype("<i4").tobytes())
     h.update(scores.astype("<f4").tobytes())

@@ -80,7 +80,7 @@ def read_strings(metadata: Metadata, key: str) -> list[bytes] | None:
         return None
     if not isinstance(value, (list, tuple)):
         raise FormatError(f"{key} is {kind_of(value)}, expected an array of strings")
-    if all(type(item) is bytes for item in value):
+    if set(map(type, value)) <= {bytes}:
         return list(value)
     out = []
     for i, item in enumerate(value):

@@ -190,7 +190,9 @@ def _read_tokens(metadata: Metadata) -> list[bytes]:
 
 def _texts(tokens: list[bytes]) -> list[str]:
     try:
-        return [token.decode() for token in tokens]
+        # A NUL is no part of another character: the parts are UTF-8 if and only if the whole is.
+        texts = b"\0".join(tokens).decode().split("\0")
+        return texts if len(texts) == len(tokens) else [token.decode() for token in tokens]
     except UnicodeDecodeError:
         # U+FFFF is not a character: input that holds it still cannot hold the whole name.
         return [
@@ -248,7 +250,8 @@ def _promote(
 ) -> frozenset[int]:
     """Makes tokens with known texts control tokens, fills in missing special ids, and returns the
     ids that end a generation. `types` and `ids` are changed."""
-    known = {text: i for i, text in enumerate(texts) if text in special_tokens.KNOWN}
+    present = special_tokens.KNOWN.intersection(texts)
+    known = {text: i for i, text in enumerate(texts) if text in present} if present else {}
 
     def find(name: str, candidates: tuple[str, ...]) -> None:
         if ids[name] is None:

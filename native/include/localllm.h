@@ -137,6 +137,7 @@ typedef struct llm_model llm_model;
 typedef struct llm_model_params {
     const char *isa;         /* NULL: the best */
     int32_t raw_weights;     /* 1: compute from the mapped file, no panels (same bits) */
+    uint64_t panel_limit;    /* bytes; larger panels count as raw_weights; 0: by free memory */
     int32_t *progress;       /* NULL, or permille of load, written as it goes */
     const int32_t *cancel;   /* NULL, or a flag that ends the load with LLM_E_CANCELLED */
 } llm_model_params;
@@ -150,7 +151,7 @@ typedef struct llm_model_info {
     int32_t group_n_layers[4];
     uint64_t n_params;
     uint64_t weight_bytes; /* held in memory by this model (panels, norms) */
-    uint64_t mapped_bytes; /* read from the mapped file at run time */
+    uint64_t mapped_bytes; /* read from the mapped file at run time; 0: there are panels */
 } llm_model_info;
 
 /* The gguf must outlive the model. All missing or misshapen tensors are named in one error. */

@@ -45,7 +45,7 @@ static inline void random_floats(float *x, int64_t n, float limit) {
 /* n floats that start 4 bytes past a multiple of 64, between guards. */
 enum { GUARD_BYTES = 128, GUARD_VALUE = 0xa5 };
 
-static float *guarded_floats(int64_t n) {
+static inline float *guarded_floats(int64_t n) {
     size_t bytes = (size_t)n * sizeof(float) + 2 * GUARD_BYTES + 128;
     uint8_t *base = malloc(bytes);
     if (!base) abort();

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import gguf
 import numpy as np
 import pytest
 
-from benchmarks import ops, report, roofs, sampling, speed, synthetic
+from benchmarks import ops, report, roofs, sampling, speed, start, synthetic, vocabulary
 from benchmarks.ours import Ours, prompt
 from benchmarks.report import Row
 from localllm.engine.runner import Feed
+from localllm.store.inspect import GgufFile
+from localllm.text.tokenizer import Tokenizer
 
 SMALL = synthetic.Shape(9, 256, 512, 4, 2, 64, 1024, True)
 
@@ -132,3 +136,31 @@ def test_sampling_rows_are_beside_the_greedy_pick() -> None:
     rows = list(sampling.measure(n_rounds=3))
     assert len(rows) == len(sampling.CHAINS) * len(sampling.VOCABULARIES)
     assert all(row.ours > 0 and row.share is not None and row.roof == "us greedy" for row in rows)
+
+
+@pytest.mark.parametrize("make", [vocabulary.byte_level, vocabulary.sentencepiece])
+def test_made_up_vocabularies_encode_and_decode(
+    tmp_path: Path, make: Callable[[gguf.GGUFWriter, int], None]
+) -> None:
+    path = tmp_path / "a.gguf"
+    synthetic.write(path, SMALL, "Q8_0", vocabulary=make)
+    with GgufFile(path) as file:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+    assert tokenizer.n_vocab == SMALL.n_vocab
+    text = "the rest is 12 lines of text"
+    assert tokenizer.decode(tokenizer.encode(text, add_special=False)) == text
+    words = [i for i in range(300, 1000) if tokenizer.token_bytes(i).isalpha()]
+    ids = [tokenizer.encode(tokenizer.token_bytes(i).decode(), add_special=False) for i in words]
+    assert [[i] for i in words if [i] in ids]  # merges lead to it
+
+
+def test_start_rows_of_a_small_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    synthetic.write(path, SMALL, "Q8_0", vocabulary=vocabulary.byte_level)
+    row = start.first_token("small", path, 1, rival=False)
+    assert row.unit == "s" and 0 < row.ours < 60
+    assert start.load_rate("small", path, 1).ours > 0
+    (rate,) = start.pack_rates(["Q4_K"], 1)
+    assert rate.ours > 0 and rate.roof == "copy GB/s" and rate.share is not None
+    with pytest.raises(RuntimeError, match="boom"):
+        start.seconds_to_first_byte([sys.executable, "-c", "raise SystemExit('boom')"])

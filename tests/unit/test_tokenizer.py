@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from reference.small_vocabularies import P, byte_level, sentencepiece, unigram, wordpiece
 
 from localllm.errors import ArgumentError, FormatError, LocalLLMError, UnsupportedError
+from localllm.text import byte_pairs
 from localllm.text.tokenizer import Tokenizer
 
 MAKERS = {"gpt2": byte_level, "llama": sentencepiece, "bert": wordpiece, "t5": unigram}
@@ -211,6 +213,56 @@ def test_merge_cache(tmp_path: Path) -> None:
     unwritable = tmp_path / "file"
     unwritable.write_text("x")
     Tokenizer.from_metadata(sentencepiece(), cache_folder=unwritable / "below")
+
+
+@pytest.mark.parametrize(
+    ("lines", "pairs"),
+    [
+        ([], []),
+        ([b"a b"], [("a", "b")]),
+        ([b"a b", b"ab \xc3\xa9"], [("a", "b"), ("ab", "é")]),
+        ([b" a b", b"a b"], [(" a", "b"), ("a", "b")]),  # a space in the left part
+        ([b"a b c", b"a  b"], [("a", "b c"), ("a", " b")]),  # or in the right one
+        ([b"\n b", b"\n\n \n"], [("\n", "b"), ("\n\n", "\n")]),
+        ([b"a b c", b"ab"], None),  # as many spaces as a sound file
+        ([b"a b", b"c ", b"d e"], None),
+    ],
+)
+def test_lines_of_merges(lines: list[bytes], pairs: list[tuple[str, str]] | None) -> None:
+    if pairs is None:
+        with pytest.raises(FormatError, match=r"merges\[1\] is .* expected two tokens"):
+            byte_pairs.read_merges({P + "merges": lines})
+    else:
+        assert byte_pairs.read_merges({P + "merges": lines}) == pairs
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_merges_that_never_run_are_left_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over three letters nearly every token can be cut in several ways; scores are random, some
+    equal. The ids are those of all merges, with a fraction of them."""
+    rng = random.Random(seed)
+    words = {"".join(rng.choices("abc", k=rng.randrange(2, 7))) for _ in range(120)}
+    texts = ["<unk>", "a", "b", "c", *sorted(words)]
+    metadata = {
+        P + "model": "llama",
+        P + "tokens": [text.encode() for text in texts],
+        P + "scores": np.array([rng.randrange(60) for _ in texts], np.float32),
+        P + "token_type": np.array([2] + [1] * (len(texts) - 1), np.int32),
+        P + "add_space_prefix": False,
+    }
+    n_merges: list[int] = []
+
+    def all_of_them(vocabulary: object, ids: object, pairs: Any, made: Any) -> Any:
+        n_merges.append(len(pairs))
+        return np.ones(len(pairs), np.bool_)
+
+    few = Tokenizer.from_metadata(metadata)
+    monkeypatch.setattr(byte_pairs, "_can_happen", all_of_them)
+    full = Tokenizer.from_metadata(metadata)
+    assert n_merges[0] > 1.3 * len(words)
+    for _ in range(500):
+        text = "".join(rng.choices("abc", k=rng.randrange(1, 40)))
+        assert few.encode(text) == full.encode(text), text
 
 
 def test_imports_stay_light() -> None:

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_READ_BYTES (1u << 30) /* of one call: systems take a little less than 2^31 */
+
 /* The end of a path says most, and a message has room for the reason too. */
 static const char *shown(const char *path) {
     size_t n = strlen(path);
@@ -27,6 +29,13 @@ static llm_status refuse_size(const char *path, uint64_t n_bytes, llm_error *err
     return llm_fail(err, LLM_E_MEMORY,
                     "%s: %" PRIu64 " bytes do not fit in this process's %u-bit address space",
                     shown(path), n_bytes, (unsigned)(8 * sizeof(size_t)));
+}
+
+static llm_status refuse_short(const llm_file_map *map, uint64_t at, llm_error *err) {
+    return llm_fail(err, LLM_E_IO,
+                    "the file ends at byte %" PRIu64 ", it had %" PRIu64
+                    " bytes when it was opened: another program cut it short",
+                    at, map->n_bytes);
 }
 
 #if defined(_WIN32)
@@ -68,8 +77,7 @@ static llm_status map_handle(const char *path, HANDLE file, llm_file_map *out, l
     DWORD code = GetLastError();
     CloseHandle(mapping); /* the view keeps the mapping alive */
     if (!bytes) return fail_with_code(path, "map the file", code, err);
-    out->bytes = bytes;
-    out->n_bytes = n_bytes;
+    *out = (llm_file_map){.bytes = bytes, .n_bytes = n_bytes, .file = (intptr_t)file};
     return LLM_OK;
 }
 
@@ -88,13 +96,35 @@ llm_status llm_file_map_open(const char *path, llm_file_map *out, llm_error *err
     free(wide);
     if (file == INVALID_HANDLE_VALUE) return fail_with_code(path, "open the file", code, err);
     llm_status status = map_handle(path, file, out, err);
-    CloseHandle(file);
+    if (status != LLM_OK) CloseHandle(file);
     return status;
 }
 
 void llm_file_map_close(llm_file_map *map) {
-    if (map->bytes) UnmapViewOfFile(map->bytes);
+    if (map->bytes) {
+        UnmapViewOfFile(map->bytes);
+        CloseHandle((HANDLE)map->file);
+    }
     *map = (llm_file_map){0};
+}
+
+llm_status llm_file_map_read(const llm_file_map *map, uint64_t at, uint8_t *dst, uint64_t n,
+                             llm_error *err) {
+    while (n) {
+        DWORD wanted = n < MAX_READ_BYTES ? (DWORD)n : MAX_READ_BYTES, got = 0;
+        OVERLAPPED place = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)(at >> 32)};
+        if (!ReadFile((HANDLE)map->file, dst, wanted, &got, &place)) {
+            DWORD code = GetLastError();
+            if (code == ERROR_HANDLE_EOF) return refuse_short(map, at, err);
+            return llm_fail(err, LLM_E_IO, "cannot read byte %" PRIu64 " (Windows error %lu)", at,
+                            (unsigned long)code);
+        }
+        if (!got) return refuse_short(map, at, err);
+        at += got;
+        dst += got;
+        n -= got;
+    }
+    return LLM_OK;
 }
 
 bool llm_file_exists(const char *path) {
@@ -135,8 +165,7 @@ static llm_status map_descriptor(const char *path, int fd, llm_file_map *out, ll
     if (n_bytes > SIZE_MAX) return refuse_size(path, n_bytes, err);
     void *bytes = mmap(NULL, (size_t)n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) return fail_with_errno(path, "map the file", errno, err);
-    out->bytes = bytes;
-    out->n_bytes = n_bytes;
+    *out = (llm_file_map){.bytes = bytes, .n_bytes = n_bytes, .file = fd};
     return LLM_OK;
 }
 
@@ -146,13 +175,33 @@ llm_status llm_file_map_open(const char *path, llm_file_map *out, llm_error *err
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return fail_with_errno(path, "open the file", errno, err);
     llm_status status = map_descriptor(path, fd, out, err);
-    close(fd);
+    if (status != LLM_OK) close(fd);
     return status;
 }
 
 void llm_file_map_close(llm_file_map *map) {
-    if (map->bytes) munmap((void *)(uintptr_t)map->bytes, (size_t)map->n_bytes);
+    if (map->bytes) {
+        munmap((void *)(uintptr_t)map->bytes, (size_t)map->n_bytes);
+        close((int)map->file);
+    }
     *map = (llm_file_map){0};
+}
+
+llm_status llm_file_map_read(const llm_file_map *map, uint64_t at, uint8_t *dst, uint64_t n,
+                             llm_error *err) {
+    while (n) {
+        size_t wanted = n < MAX_READ_BYTES ? (size_t)n : MAX_READ_BYTES;
+        ssize_t got = pread((int)map->file, dst, wanted, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            return llm_fail(err, LLM_E_IO, "cannot read byte %" PRIu64 ": %s", at, strerror(errno));
+        }
+        if (!got) return refuse_short(map, at, err);
+        at += (uint64_t)got;
+        dst += got;
+        n -= (uint64_t)got;
+    }
+    return LLM_OK;
 }
 
 bool llm_file_exists(const char *path) {

@@ -4,15 +4,12 @@
 
 #include <stdint.h>
 
-/* A zeroed region whose pages are committed on first touch; huge pages are asked for where the
- * system has them. NULL when refused or n_bytes is 0. */
+/* A zeroed region whose pages are committed on first touch. One of 2 MiB or more begins on a huge
+ * page, and Linux is asked for huge pages. NULL when refused or n_bytes is 0. */
 void *llm_os_alloc(uint64_t n_bytes);
 void llm_os_free(void *region, uint64_t n_bytes);
 
 /* Gives the whole pages inside [p, p + n_bytes) of such a region back to the system. */
 void llm_os_discard(void *p, uint64_t n_bytes);
-
-/* Tells the system that the whole pages inside a read-only file mapping are not needed for now. */
-void llm_os_drop_mapped(const void *p, uint64_t n_bytes);
 
 #endif

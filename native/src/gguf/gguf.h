@@ -24,8 +24,10 @@ typedef struct llm_gguf_buffer {
 llm_status llm_gguf_open_memory(const llm_gguf_buffer *buffers, int32_t n_buffers, llm_gguf **out,
                                 llm_error *err);
 
-/* Whether the tensors lie in a mapped file, whose pages can be dropped and read again. */
-static inline bool llm_gguf_is_mapped(const llm_gguf *g) { return g->parts[0].map.bytes != NULL; }
+/* Copies n_bytes of tensor data from where a llm_tensor_info.data points, through the system's
+ * read: a file that another program cuts short is an LLM_E_IO. Any number of threads may read. */
+llm_status llm_gguf_read(const llm_gguf *g, const uint8_t *data, uint64_t n_bytes, uint8_t *dst,
+                         llm_error *err);
 
 /* Puts parts[0 .. n_parts) in order and fills the rest of g. */
 llm_status llm_gguf_join(llm_gguf *g, llm_error *err);

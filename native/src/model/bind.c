@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "gguf/gguf.h"
 #include "model/model.h"
 
 typedef enum dim { ONE, EMBD, HEADS, KV_HEADS, HEAD, FF, VOCAB } dim;
@@ -65,6 +66,7 @@ typedef struct binder {
     uint8_t *used;       /* [n_tensors] */
     int32_t n_faults;
     llm_status status;
+    llm_error read_error; /* of the second pass */
     size_t length;
     char faults[1600];
 } binder;
@@ -104,6 +106,18 @@ static bool is_allowed(const llm_arch *a, need n) {
     return is_needed(a, n) || n == MAYBE || n == BIAS_QKV;
 }
 
+/* cols values to next_float; the first failure is kept in read_error. */
+static void read_vector(binder *b, const llm_format *f, const llm_tensor_info *t, int64_t cols) {
+    if (b->read_error.status != LLM_OK) return;
+    uint8_t *raw = malloc((size_t)t->n_bytes + 1);
+    if (!raw) {
+        llm_fail(&b->read_error, LLM_E_MEMORY, "no memory for %s", t->name);
+    } else if (llm_gguf_read(b->g, t->data, t->n_bytes, raw, &b->read_error) == LLM_OK) {
+        f->dequantize(raw, b->next_float, cols);
+    }
+    free(raw);
+}
+
 static void bind_one(binder *b, const tensor_row *row, const char *name, uint8_t *base) {
     char text[320];
     int64_t i = is_allowed(b->m->arch, row->need) ? llm_gguf_find_tensor(b->g, name) : -1;
@@ -138,7 +152,7 @@ static void bind_one(binder *b, const tensor_row *row, const char *name, uint8_t
         return;
     }
     if (row->rows == ONE) {
-        f->dequantize(t.data, b->next_float, cols);
+        read_vector(b, f, &t, cols);
         const float *vector = b->next_float;
         memcpy(base + row->offset, &vector, sizeof vector);
         b->next_float += cols;
@@ -174,7 +188,8 @@ static llm_status read_rope_factors(binder *b, float **out, llm_error *err) {
     }
     *out = malloc((size_t)n * sizeof(float));
     if (!*out) return llm_fail(err, LLM_E_MEMORY, "no memory for rope factors");
-    memcpy(*out, t.data, (size_t)n * sizeof(float));
+    llm_status s = llm_gguf_read(b->g, t.data, t.n_bytes, (uint8_t *)*out, err);
+    if (s != LLM_OK) return s;
     for (int32_t j = 0; j < n; j++) {
         if (!((*out)[j] > 0.0F && (*out)[j] < 1e6F)) {
             return llm_fail(err, LLM_E_FORMAT, "rope_freqs.weight[%d] is %g, it must be above 0", j,
@@ -221,7 +236,11 @@ llm_status llm_bind_tensors(const llm_gguf *g, llm_model *m, llm_error *err) {
         b.next_float = m->floats;
         bind_all(&b);
         if (!m->output.format) m->output = m->token_embd;
-        s = llm_rope_init(m, factors, err);
+        if (b.read_error.status != LLM_OK) {
+            s = llm_fail(err, b.read_error.status, "%s", b.read_error.message);
+        } else {
+            s = llm_rope_init(m, factors, err);
+        }
     }
     free(factors);
     free(b.used);

@@ -6,23 +6,6 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 
-static uint64_t mapped_bytes(const llm_model *m) {
-    uint64_t n = 0;
-    const llm_weight *w = &m->token_embd;
-    n += llm_row_bytes(w->format, w->n_cols) * (uint64_t)w->n_rows;
-    if (m->output.raw != w->raw) {
-        n += llm_row_bytes(m->output.format, m->output.n_cols) * (uint64_t)m->output.n_rows;
-    }
-    for (int32_t i = 0; i < m->h.n_layers; i++) {
-        const llm_layer *l = &m->layers[i];
-        const llm_weight *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
-            n += llm_row_bytes(all[j]->format, all[j]->n_cols) * (uint64_t)all[j]->n_rows;
-        }
-    }
-    return n;
-}
-
 llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_params *params,
                           llm_model **out, llm_error *err) {
     if (!g || !t || !out) return llm_fail(err, LLM_E_ARGUMENT, "model load: a null argument");
@@ -36,16 +19,9 @@ llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_par
     llm_model *m = calloc(1, sizeof *m);
     if (!m) return llm_fail(err, LLM_E_MEMORY, "no memory for a model");
     m->kernels = kernels;
-    m->is_mapped = llm_gguf_is_mapped(g);
     llm_status s = llm_read_hparams(g, m, err);
     if (s == LLM_OK) s = llm_bind_tensors(g, m, err);
-    if (s == LLM_OK) {
-        if (params && params->raw_weights) {
-            m->mapped_bytes = mapped_bytes(m);
-        } else {
-            s = llm_make_panels(m, t, params, err);
-        }
-    }
+    if (s == LLM_OK) s = llm_place_weights(m, g, t, params, err);
     if (s != LLM_OK) {
         llm_model_free(m);
         if (!err) return s;

@@ -51,7 +51,6 @@ struct llm_model {
     uint8_t *panels;  /* arena of all panels, NULL on the raw path */
     uint64_t panel_bytes;
     uint64_t mapped_bytes;
-    bool is_mapped;   /* the file's pages may be dropped behind the packing */
     uint64_t n_params;
 };
 
@@ -61,8 +60,9 @@ llm_status llm_read_hparams(const llm_gguf *g, llm_model *m, llm_error *err);
 llm_status llm_rope_init(llm_model *m, const float *factors, llm_error *err);
 /* bind.c: points every weight at the mapped file and converts the vectors to f32. */
 llm_status llm_bind_tensors(const llm_gguf *g, llm_model *m, llm_error *err);
-/* panels.c: packs every bound matrix into the arena. */
-llm_status llm_make_panels(llm_model *m, llm_threads *t, const llm_model_params *params,
-                           llm_error *err);
+/* panels.c: packs every bound matrix into the arena; or leaves them all in the mapped file, if that
+ * was asked for or the panels do not fit into memory. */
+llm_status llm_place_weights(llm_model *m, const llm_gguf *g, llm_threads *t,
+                             const llm_model_params *params, llm_error *err);
 
 #endif

@@ -116,12 +116,56 @@ static void join_iq4_xs(const llm_row_block *b, uint8_t *raw) {
     for (int32_t c = 0; c < 8; c++) join_runs(b->q + 32 * c, 16, 4, 0, raw + 8 + 16 * c);
 }
 
-LLM_DEFINE_PANELS(q2_k)
-LLM_DEFINE_PANELS(q3_k)
-LLM_DEFINE_PANELS(q4_k)
-LLM_DEFINE_PANELS(q5_k)
-LLM_DEFINE_PANELS(q6_k)
-LLM_DEFINE_PANELS(iq4_xs)
+/* ---- rows of a block to a panel ---- */
+
+static void put_q2_k(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    for (int32_t h = 0; h < 2; h++) llm_put_quarters(raw + 16 + 32 * h, r, panel + 512 * h);
+    llm_put_sides(&llm_layout_q2_k, raw + 80, raw, r, panel);
+}
+
+static void put_q3_k(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    for (int32_t h = 0; h < 2; h++) llm_put_quarters(raw + 32 + 32 * h, r, panel + 512 * h);
+    llm_put_sides(&llm_layout_q3_k, raw + 108, raw + 96, r, panel);
+}
+
+static void put_q4_k(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    for (int32_t c = 0; c < 4; c++) llm_put_nibbles(raw + 16 + 32 * c, 4, r, panel + 512 * c);
+    llm_put_sides(&llm_layout_q4_k, raw, raw + 4, r, panel);
+}
+
+static void put_q5_k(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    for (int32_t c = 0; c < 4; c++) llm_put_nibbles(raw + 48 + 32 * c, 4, r, panel + 512 * c);
+    llm_put_sides(&llm_layout_q5_k, raw, raw + 4, r, panel);
+}
+
+static void put_q6_k(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    uint8_t *high = panel + llm_low_bytes(&llm_layout_q6_k);
+    for (int32_t h = 0; h < 2; h++) {
+        llm_put_nibbles(raw + 64 * h, 8, r, panel + 1024 * h);
+        llm_put_quarters(raw + 128 + 32 * h, r, high + 512 * h);
+    }
+    llm_put_sides(&llm_layout_q6_k, raw + 208, raw + 192, r, panel);
+}
+
+static void put_iq4_xs(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    for (int32_t c = 0; c < 8; c++) llm_put_nibbles(raw + 8 + 16 * c, 2, r, panel + 256 * c);
+    llm_put_sides(&llm_layout_iq4_xs, raw, raw + 4, r, panel);
+}
+
+static void pair_q3_k(const uint8_t *even, const uint8_t *odd, int32_t pair, uint8_t *high) {
+    llm_put_bits256(even, odd, pair, high);
+}
+
+static void pair_q5_k(const uint8_t *even, const uint8_t *odd, int32_t pair, uint8_t *high) {
+    llm_put_bits256(even + 16, odd + 16, pair, high);
+}
+
+LLM_DEFINE_PANELS(q2_k, NULL)
+LLM_DEFINE_PANELS(q3_k, pair_q3_k)
+LLM_DEFINE_PANELS(q4_k, NULL)
+LLM_DEFINE_PANELS(q5_k, pair_q5_k)
+LLM_DEFINE_PANELS(q6_k, NULL)
+LLM_DEFINE_PANELS(iq4_xs, NULL)
 
 /* ---- scales ---- */
 

@@ -113,13 +113,56 @@ static void join_mxfp4(const llm_row_block *b, uint8_t *raw) {
     join_nibbles(b->q, raw + 1);
 }
 
-LLM_DEFINE_PANELS(q4_0)
-LLM_DEFINE_PANELS(q4_1)
-LLM_DEFINE_PANELS(q5_0)
-LLM_DEFINE_PANELS(q5_1)
-LLM_DEFINE_PANELS(q8_0)
-LLM_DEFINE_PANELS(iq4_nl)
-LLM_DEFINE_PANELS(mxfp4)
+/* ---- rows of a block to a panel ---- */
+
+static void put_q4_0(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    llm_put_nibbles(raw + 2, 2, r, panel);
+    llm_put_sides(&llm_layout_q4_0, raw, NULL, r, panel);
+}
+
+static void put_q4_1(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    llm_put_nibbles(raw + 4, 2, r, panel);
+    llm_put_sides(&llm_layout_q4_1, raw, NULL, r, panel);
+}
+
+static void put_q5_0(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    llm_put_nibbles(raw + 6, 2, r, panel);
+    llm_put_sides(&llm_layout_q5_0, raw, NULL, r, panel);
+}
+
+static void put_q5_1(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    llm_put_nibbles(raw + 8, 2, r, panel);
+    llm_put_sides(&llm_layout_q5_1, raw, NULL, r, panel);
+}
+
+static void put_mxfp4(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    llm_put_nibbles(raw + 1, 2, r, panel);
+    llm_put_sides(&llm_layout_mxfp4, NULL, raw, r, panel);
+}
+
+static void put_q8_0(const uint8_t *raw, int32_t r, uint8_t *panel) {
+    for (int32_t i = 0; i < 8; i++) /* s8 + 128 */
+        llm_put_u32(panel + 64 * i + 4 * r, llm_get_u32(raw + 2 + 4 * i) ^ 0x80808080u);
+    llm_put_sides(&llm_layout_q8_0, raw, NULL, r, panel);
+}
+
+#define put_iq4_nl put_q4_0
+
+static void pair_q5_0(const uint8_t *even, const uint8_t *odd, int32_t pair, uint8_t *high) {
+    llm_put_bits32(even + 2, odd + 2, pair, high);
+}
+
+static void pair_q5_1(const uint8_t *even, const uint8_t *odd, int32_t pair, uint8_t *high) {
+    llm_put_bits32(even + 4, odd + 4, pair, high);
+}
+
+LLM_DEFINE_PANELS(q4_0, NULL)
+LLM_DEFINE_PANELS(q4_1, NULL)
+LLM_DEFINE_PANELS(q5_0, pair_q5_0)
+LLM_DEFINE_PANELS(q5_1, pair_q5_1)
+LLM_DEFINE_PANELS(q8_0, NULL)
+LLM_DEFINE_PANELS(iq4_nl, NULL)
+LLM_DEFINE_PANELS(mxfp4, NULL)
 
 /* ---- f32 ---- */
 

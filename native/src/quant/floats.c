@@ -3,13 +3,51 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "quant/fields.h"
+
+/* A line of every row at a time: the rows may lie a power of two apart, where all of their lines
+ * share one set of the cache. */
+#define LINE_BYTES 64
+
+static inline void put_f32(const uint8_t *src, int64_t row_stride, int32_t n_rows, int64_t n,
+                           uint8_t *panel) {
+    for (int32_t r = 0; r < n_rows; r++)
+        for (int64_t k = 0; k < n; k++)
+            llm_put_u32(panel + 64 * k + 4 * r, llm_get_u32(src + r * row_stride + 4 * k));
+}
+
+/* Two rows side by side are a word: a pair of inputs of either is transposed into two words. */
+static inline void put_16bit(const uint8_t *src, int64_t row_stride, int32_t n_rows, int64_t n,
+                             uint8_t *panel) {
+    for (int32_t r = 0; r < n_rows; r += 2) {
+        const uint8_t *even = src + r * row_stride, *odd = even + (r + 1 < n_rows ? row_stride : 0);
+        uint32_t mask = r + 1 < n_rows ? 0xffffffffu : 0xffffu;
+        int64_t k = 0;
+        for (; k + 2 <= n; k += 2) {
+            uint32_t a = llm_get_u32(even + 2 * k), b = llm_get_u32(odd + 2 * k);
+            llm_put_u32(panel + 32 * k + 2 * r, ((a & 0xffffu) | b << 16) & mask);
+            llm_put_u32(panel + 32 * k + 32 + 2 * r, (a >> 16 | (b & 0xffff0000u)) & mask);
+        }
+        if (k < n) {
+            memcpy(panel + 32 * k + 2 * r, even + 2 * k, 2);
+            if (r + 1 < n_rows) memcpy(panel + 32 * k + 2 * r + 2, odd + 2 * k, 2);
+        }
+    }
+}
 
 static inline void pack_elements(const uint8_t *src, int64_t row_stride, int32_t n_rows, int64_t n,
                                  int32_t bytes, uint8_t *panel) {
     if (n_rows < 16) memset(panel, 0, (size_t)(16 * n * bytes));
-    for (int64_t k = 0; k < n; k++)
-        for (int32_t r = 0; r < n_rows; r++)
-            memcpy(panel + (16 * k + r) * bytes, src + r * row_stride + k * bytes, (size_t)bytes);
+    int64_t step = LINE_BYTES / bytes;
+    for (int64_t k = 0; k < n; k += step) {
+        int64_t left = n - k < step ? n - k : step;
+        const uint8_t *from = src + k * bytes;
+        uint8_t *to = panel + 16 * k * bytes;
+        if (bytes == 4)
+            put_f32(from, row_stride, n_rows, left, to);
+        else
+            put_16bit(from, row_stride, n_rows, left, to);
+    }
 }
 
 void llm_pack_f32(const uint8_t *src, int64_t row_stride, int32_t n_rows, int64_t n_blocks,
