@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "base/half.h"
+#include "base/threads.h"
 #include "gguf/gguf.h"
 #include "localllm_sampling.h"
 #include "quant/formats.h"
@@ -19,6 +20,7 @@
 #define N_LAYERS 7
 #define WINDOW 50
 #define N_TOKENS 150
+#define MAX_SEQS 12
 
 /* ---- A gemma3 model in memory: both layer groups, post norms, qk norms, a tied head --------- */
 
@@ -162,7 +164,7 @@ typedef struct engine {
     int32_t cancel;
 } engine;
 
-#define N_BLOCKS 24
+#define N_BLOCKS (8 * MAX_SEQS)
 
 static int engine_open(engine *e, const llm_gguf *g, int32_t n_threads, int raw, int32_t kv_type) {
     llm_error err = {0};
@@ -172,7 +174,7 @@ static int engine_open(engine *e, const llm_gguf *g, int32_t n_threads, int raw,
     e->model = NULL;
     e->pool = NULL;
     e->exec = NULL;
-    llm_exec_params exec = {.max_tokens = 512, .max_sequences = 4, .cancel = &e->cancel};
+    llm_exec_params exec = {.max_tokens = 512, .max_sequences = MAX_SEQS, .cancel = &e->cancel};
     llm_status s = llm_threads_create(n_threads, &e->threads, &err);
     if (s == LLM_OK) s = llm_model_load(g, e->threads, &params, &e->model, &err);
     if (s == LLM_OK) s = llm_kv_pool_create(e->model, kv_type, n_blocks, &e->pool, &err);
@@ -201,10 +203,10 @@ static int32_t token_at(int32_t seq, int32_t pos) {
     return (pos * 31 + seq * 17 + pos * pos % 7) % N_VOCAB;
 }
 
-/* Feeds tokens [first, first + n) of each sequence; logits [sum of n][N_VOCAB]. */
-static void feed(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *first,
-                 const int32_t *n, float *logits) {
-    int32_t tokens[4 * N_TOKENS], tables[16 * 4], offsets[9], sample[4] = {1, 1, 1, 1}, out[4];
+/* Feeds tokens [first, first + n) of each sequence; logits as in llm_exec_step. */
+static void step(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *first,
+                 const int32_t *n, const int32_t *sample, int32_t all_logits, float *logits) {
+    int32_t tokens[4 * N_TOKENS], tables[16 * MAX_SEQS], offsets[2 * MAX_SEQS + 1], out[MAX_SEQS];
     int32_t total = 0;
     for (int32_t s = 0; s < n_seqs; s++) {
         for (int32_t i = 0; i < n[s]; i++) tokens[total++] = token_at(seqs[s], first[s] + i);
@@ -212,7 +214,15 @@ static void feed(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *
     make_tables(n_seqs, seqs, tables, offsets);
     llm_batch b = {n_seqs, total, tokens, n, first, tables, offsets, sample, NULL};
     llm_error err = {0};
-    CHECK(llm_exec_step(e->exec, &b, 1, out, logits, NULL, &err) == LLM_OK, "%s", err.message);
+    CHECK(llm_exec_step(e->exec, &b, all_logits, out, logits, NULL, &err) == LLM_OK, "%s",
+          err.message);
+}
+
+/* All logits, [sum of n][N_VOCAB]. */
+static void feed(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *first,
+                 const int32_t *n, float *logits) {
+    static const int32_t all[MAX_SEQS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    step(e, n_seqs, seqs, first, n, all, 1, logits);
 }
 
 static void run_in_chunks(engine *e, int32_t seq, int32_t chunk, float *logits) {
@@ -261,6 +271,66 @@ static void check_batches(engine *e, const float *expected) {
             row += n;
             done[s] += steps[i][s];
         }
+    }
+}
+
+/* Rows without logits are left out of the last layer: those that are there keep their bits. */
+static void check_rows_left_out(engine *e) {
+    static float alone[MAX_SEQS][N_TOKENS * N_VOCAB], logits[MAX_SEQS * N_VOCAB];
+    static const struct {
+        int32_t n_seqs, n[MAX_SEQS], sample[MAX_SEQS];
+    } cases[] = {
+        {1, {5}, {1}}, /* few rows */
+        {1, {5}, {0}},
+        {1, {60}, {1}}, /* many rows, then few */
+        {1, {60}, {0}},
+        {3, {40, 1, 2}, {1, 0, 1}},
+        {3, {1, 2, 3}, {0, 1, 1}},
+        {MAX_SEQS, {3, 1, 1, 2, 1, 5, 1, 1, 20, 1, 1, 3}, {1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1}},
+    };
+    int32_t seqs[MAX_SEQS], first[MAX_SEQS];
+    for (int32_t s = 0; s < MAX_SEQS; s++) run_in_chunks(e, s, 70, alone[s]);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int32_t s = 0; s < MAX_SEQS; s++) {
+            seqs[s] = (s + 5) % MAX_SEQS;
+            first[s] = 7 * s;
+        }
+        memset(logits, 0, sizeof logits);
+        step(e, cases[i].n_seqs, seqs, first, cases[i].n, cases[i].sample, 0, logits);
+        for (int32_t s = 0; s < cases[i].n_seqs; s++) {
+            const float *row = alone[seqs[s]] + (size_t)(first[s] + cases[i].n[s] - 1) * N_VOCAB;
+            if (!cases[i].sample[s]) continue;
+            CHECK(!memcmp(logits + (size_t)s * N_VOCAB, row, N_VOCAB * sizeof(float)),
+                  "case %zu, sequence %d", i, s);
+        }
+    }
+}
+
+/* A step of few rows meets four times a layer, and once more behind the rotation angles. */
+static void check_barriers(const llm_gguf *g) {
+    for (int32_t n_threads = 2; n_threads <= 3; n_threads++) {
+        engine e;
+        if (engine_open(&e, g, n_threads, 0, LLM_KV_F16)) {
+            static float logits[N_TOKENS * N_VOCAB];
+            for (int32_t n = 1; n <= 9; n++) {
+                int32_t seqs[MAX_SEQS], first[MAX_SEQS], ones[MAX_SEQS];
+                for (int32_t s = 0; s < n; s++) {
+                    seqs[s] = s;
+                    first[s] = 0;
+                    ones[s] = 1;
+                }
+                uint32_t before = llm_threads_n_barriers(e.threads);
+                feed(&e, 1, seqs, first, &n, logits); /* n tokens of a sequence */
+                uint32_t in_one = llm_threads_n_barriers(e.threads) - before;
+                before = llm_threads_n_barriers(e.threads);
+                feed(&e, n, seqs, first, ones, logits); /* one of each of n */
+                uint32_t of_each = llm_threads_n_barriers(e.threads) - before;
+                uint32_t most = (n <= 8 ? 4 : 10) * N_LAYERS + 1;
+                CHECK(in_one == most && of_each == most, "%d tokens: %u and %u barriers, not %u", n,
+                      in_one, of_each, most);
+            }
+        }
+        engine_close(&e);
     }
 }
 
@@ -383,7 +453,7 @@ static void check_bad_batches(engine *e) {
     make_tables(1, &seq, tables, offsets);
     const llm_batch good = {1, 1, &token, &n, &pos, tables, offsets, &one, NULL};
     llm_batch many = good, none = good, count = good;
-    many.n_seqs = 5;
+    many.n_seqs = MAX_SEQS + 1;
     none.n_seqs = 0;
     count.n_tokens = 2;
     const llm_batch *bad[] = {&many, &none, &count};
@@ -446,6 +516,7 @@ int main(void) {
             CHECK(high - low > 0.1F && high - low < 1e4F, "logits span %g to %g", (double)low,
                   (double)high);
             check_batches(&e, expected);
+            check_rows_left_out(&e);
             check_decode(&e, 0);
             check_decode(&e, 2);
             check_bad_samplers(&e);
@@ -455,6 +526,7 @@ int main(void) {
         engine_close(&e);
         check_schedules(g, kv_type, expected);
     }
+    if (g) check_barriers(g);
     llm_gguf_close(g);
     free(file.bytes);
     if (!n_failed) puts("exec: all checks passed");

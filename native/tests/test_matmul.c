@@ -45,7 +45,7 @@ static void multiply(const char *isa, const llm_weight *w, const float *x, int32
     a.x = x;
     a.ldx = w->n_cols;
     if (kind != LLM_ACT_F32)
-        for (int32_t t = 0; t < n; t++) k->quantize(&a, kind, t);
+        for (int32_t t = 0; t < n; t++) k->quantize(&a, kind, t, 0, a.k);
     int64_t n_panels = (w->n_rows + 15) / 16, half = n_panels / 2;
     k->matmul(w, &a, 0, half, y, w->n_rows, scratch);
     k->matmul(w, &a, half, n_panels, y, w->n_rows, scratch);
@@ -188,11 +188,13 @@ static void check_quantize(void) {
             uint8_t *want = calloc(1, (size_t)n_bytes), *got = calloc(1, (size_t)n_bytes);
             llm_acts a = {.x = x, .ldx = K};
             llm_acts_place(&a, (llm_act_kind)kind, 1, K, want);
-            llm_kernels_of("scalar")->quantize(&a, (llm_act_kind)kind, 0);
+            llm_kernels_of("scalar")->quantize(&a, (llm_act_kind)kind, 0, 0, K);
             for (int32_t i = 0; i < N_FAST_ISAS; i++) {
                 if (!llm_kernels_of(fast_isas[i])) continue;
                 llm_acts_place(&a, (llm_act_kind)kind, 1, K, got);
-                llm_kernels_of(fast_isas[i])->quantize(&a, (llm_act_kind)kind, 0);
+                /* in two parts, the last one first */
+                llm_kernels_of(fast_isas[i])->quantize(&a, (llm_act_kind)kind, 0, K / 2, K);
+                llm_kernels_of(fast_isas[i])->quantize(&a, (llm_act_kind)kind, 0, 0, K / 2);
                 EXPECT(!memcmp(want, got, (size_t)n_bytes), "quantize %s kind %d round %d",
                        fast_isas[i], kind, round);
             }

@@ -103,6 +103,46 @@ static void test_uneven_arrival(int32_t n_threads) {
     llm_threads_destroy(t);
 }
 
+typedef struct relay {
+    llm_threads *pool;
+    atomic_int word;
+    int64_t written[MAX_THREADS]; /* plain memory: the announcement must order it */
+    int64_t n_wrong[MAX_THREADS];
+} relay;
+
+/* Thread i writes, then raises the word from i to i + 1; thread i + 1 has awaited that. */
+static void relay_job(void *context, int32_t thread, int32_t n_threads) {
+    relay *r = context;
+    for (int32_t round = 0; round < 50; round++) {
+        llm_threads_await(r->pool, thread, &r->word, round * n_threads + thread);
+        for (int32_t i = 0; i < n_threads; i++) {
+            r->n_wrong[thread] += r->written[i] != round + (i < thread);
+        }
+        r->written[thread]++;
+        if (round % 10 == 9) { /* long enough for the others to fall asleep */
+            uint64_t until = llm_now_ns() + 200000;
+            while (llm_now_ns() < until) continue;
+        }
+        atomic_fetch_add(&r->word, 1);
+        llm_threads_announce(r->pool);
+    }
+}
+
+static void test_await(int32_t n_threads) {
+    relay r = {.pool = create(n_threads)};
+    llm_threads_run(r.pool, relay_job, &r);
+    for (int32_t i = 0; i < n_threads; i++) {
+        CHECK(r.written[i] == 50 && r.n_wrong[i] == 0, "thread %d of %d: %lld rounds, %lld stale",
+              (int)i, (int)n_threads, (long long)r.written[i], (long long)r.n_wrong[i]);
+    }
+    CHECK(llm_threads_n_barriers(r.pool) == 0, "%u barriers", llm_threads_n_barriers(r.pool));
+    counts c = {.pool = r.pool, .n_threads = n_threads};
+    llm_threads_run(r.pool, barrier_job, &c);
+    CHECK(n_threads == 1 || llm_threads_n_barriers(r.pool) == 2 * N_STAGES, "%u barriers",
+          llm_threads_n_barriers(r.pool));
+    llm_threads_destroy(r.pool);
+}
+
 static void test_create_and_destroy(int32_t n_times) {
     for (int32_t i = 0; i < n_times; i++) {
         llm_threads *t = create(1 + i % 5);
@@ -208,6 +248,7 @@ int main(void) {
     for (int32_t i = 0; i < 5; i++) {
         test_each_thread_runs_each_job_once(n_threads[i], 300 * times);
         test_barrier_orders_memory(n_threads[i], 3 * times);
+        test_await(n_threads[i]);
     }
     test_uneven_arrival(2);
     test_uneven_arrival(4);

@@ -69,8 +69,10 @@ typedef struct llm_attn_state {
 typedef struct llm_kernels {
     const char *isa;
 
-    /* matmul.c. Quantizes token t of x->x (row t) into x->q[kind] and so on. */
-    void (*quantize)(llm_acts *x, llm_act_kind kind, int32_t t);
+    /* act.c. Quantizes inputs [begin, end) of token t of x->x (row t) into x->q[kind] and so on;
+     * both are multiples of the kind's 32 or 256 inputs. */
+    void (*quantize)(llm_acts *x, llm_act_kind kind, int32_t t, int64_t begin, int64_t end);
+    /* matmul.c. */
     /* y[t * ldy + r] for tokens 0..n-1 and the rows of panels [panel_begin, panel_end). scratch:
      * matmul_scratch(k) bytes, 64-aligned, one per thread. */
     void (*matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin, int64_t panel_end,

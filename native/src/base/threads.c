@@ -51,6 +51,7 @@ struct llm_threads {
     gate start;   /* advances when a job is there */
     gate done;    /* advances when all threads have finished the job */
     gate barrier; /* advances when all threads have reached the barrier */
+    gate event;   /* advances when a thread announces a word that others may await */
     _Alignas(CACHE_LINE) _Atomic int32_t n_finished;
     _Alignas(CACHE_LINE) _Atomic int32_t n_arrived;
     worker workers[]; /* [n_threads]; workers[0] holds the caller's spin budget */
@@ -114,6 +115,21 @@ void llm_threads_barrier(llm_threads *t, int32_t thread) {
     }
 }
 
+uint32_t llm_threads_n_barriers(const llm_threads *t) { return atomic_load(&t->barrier.value); }
+
+void llm_threads_await(llm_threads *t, int32_t thread, const atomic_int *word, int32_t value) {
+    for (;;) {
+        /* Before the look at the word: an announcement in between is seen by the wait. */
+        uint32_t seen = atomic_load_explicit(&t->event.value, memory_order_acquire);
+        if (atomic_load_explicit(word, memory_order_acquire) == value) return;
+        gate_wait(&t->event, seen, &t->workers[thread]);
+    }
+}
+
+void llm_threads_announce(llm_threads *t) {
+    if (t->n_threads > 1) gate_advance(&t->event);
+}
+
 static void finish_job(llm_threads *t) {
     if (atomic_fetch_add_explicit(&t->n_finished, 1, memory_order_acq_rel) == t->n_threads - 1) {
         atomic_store_explicit(&t->n_finished, 0, memory_order_relaxed);
@@ -164,8 +180,8 @@ static llm_threads *allocate_pool(int32_t n_threads, uint32_t spin_ns) {
     llm_threads *t = (llm_threads *)aligned;
     t->allocation = allocation;
     t->n_threads = n_threads;
-    gate *gates[] = {&t->start, &t->done, &t->barrier};
-    for (int32_t i = 0; i < 3; i++) {
+    gate *gates[] = {&t->start, &t->done, &t->barrier, &t->event};
+    for (int32_t i = 0; i < 4; i++) {
         if (gate_init(gates[i])) continue;
         while (i-- > 0) llm_os_park_destroy(&gates[i]->park);
         free(allocation);
@@ -210,8 +226,8 @@ void llm_threads_destroy(llm_threads *t) {
     t->stopping = true;
     gate_advance(&t->start);
     for (int32_t i = 1; i <= t->n_started; i++) llm_os_thread_join(t->workers[i].handle);
-    gate *gates[] = {&t->start, &t->done, &t->barrier};
-    for (int32_t i = 0; i < 3; i++) llm_os_park_destroy(&gates[i]->park);
+    gate *gates[] = {&t->start, &t->done, &t->barrier, &t->event};
+    for (int32_t i = 0; i < 4; i++) llm_os_park_destroy(&gates[i]->park);
     free(t->allocation);
 }
 

@@ -26,34 +26,29 @@ static void rotate(const llm_exec *e, const llm_layer *layer, float *head, const
                         e->m->arch->rope_halves);
 }
 
-void llm_write_kv(llm_exec *e, const llm_layer *layer, int32_t thread) {
+void llm_write_head(llm_exec *e, const llm_layer *layer, int32_t token, int32_t head,
+                    int32_t thread) {
     const llm_hparams *h = &e->m->h;
     const llm_batch *b = e->batch;
     const llm_kv_layout *layout = &e->pool->group[layer->group].layout;
-    int32_t n_units = h->n_heads + h->n_kv_heads;
-    int64_t begin, end;
-    llm_share((int64_t)b->n_tokens * n_units, thread, e->n_threads, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        int32_t token = (int32_t)(i / n_units), unit = (int32_t)(i % n_units);
-        if (unit < h->n_heads) {
-            float *q = e->q + ((int64_t)token * h->n_heads + unit) * h->head_dim;
-            rotate(e, layer, q, layer->q_norm, token);
-            continue;
-        }
-        int32_t head = unit - h->n_heads;
-        int64_t at = ((int64_t)token * h->n_kv_heads + head) * h->head_dim;
-        rotate(e, layer, e->k + at, layer->k_norm, token);
-        int32_t pos = e->token_pos[token];
-        const int32_t *table =
-            b->block_tables + b->table_offset[layer->group * b->n_seqs + e->token_seq[token]];
-        uint8_t *block = block_of(e, layer->group, table[pos / LLM_BLOCK_TOKENS])
-                         + llm_kv_head_offset(layout, layer->index_in_group, head);
-        llm_thread_scratch *s = &e->scratch[thread];
-        e->m->kernels->kv_write(block, block + layout->part_bytes, layout->kv_type, layout->dim,
-                                pos % LLM_BLOCK_TOKENS,
-                                padded(e->k + at, h->head_dim, layout->dim, s->q),
-                                padded(e->v + at, h->head_dim, layout->dim, s->out));
+    if (head < h->n_heads) {
+        float *q = e->q + ((int64_t)token * h->n_heads + head) * h->head_dim;
+        rotate(e, layer, q, layer->q_norm, token);
+        return;
     }
+    head -= h->n_heads;
+    int64_t at = ((int64_t)token * h->n_kv_heads + head) * h->head_dim;
+    rotate(e, layer, e->k + at, layer->k_norm, token);
+    int32_t pos = e->token_pos[token];
+    const int32_t *table =
+        b->block_tables + b->table_offset[layer->group * b->n_seqs + e->token_seq[token]];
+    uint8_t *block = block_of(e, layer->group, table[pos / LLM_BLOCK_TOKENS])
+                     + llm_kv_head_offset(layout, layer->index_in_group, head);
+    llm_thread_scratch *s = &e->scratch[thread];
+    e->m->kernels->kv_write(block, block + layout->part_bytes, layout->kv_type, layout->dim,
+                            pos % LLM_BLOCK_TOKENS,
+                            padded(e->k + at, h->head_dim, layout->dim, s->q),
+                            padded(e->v + at, h->head_dim, layout->dim, s->out));
 }
 
 static void describe(const llm_exec *e, const llm_layer *layer, const llm_tile *t, int32_t kv_head,
@@ -116,14 +111,20 @@ static llm_attn_state state_at(const llm_exec *e, int64_t index) {
                             .l = base + (int64_t)LLM_ATTN_ROWS * (e->dim + 1)};
 }
 
+/* A kv head's tasks follow each other: its K and V stay in the cache, and where heads become ready
+ * one after another, the first ones are. */
 static void attend_tiles(llm_exec *e, const llm_layer *layer, const llm_attn_plan *p,
-                         llm_thread_scratch *s, atomic_int *counter) {
-    int32_t n_kv = e->m->h.n_kv_heads, n_tasks = p->n_tiles * n_kv;
-    /* Later tiles see more keys: taking them first leaves small tasks for the end. */
-    for (int32_t i; (i = n_tasks - 1 - atomic_fetch_add(counter, 1)) >= 0;) {
-        const llm_tile *t = &p->tiles[i / n_kv];
+                         atomic_int *next, int32_t thread, bool outputs_only) {
+    llm_thread_scratch *s = &e->scratch[thread];
+    int32_t n_tasks = p->n_tiles * e->m->h.n_kv_heads;
+    for (int32_t i; (i = atomic_fetch_add(next, 1)) < n_tasks;) {
+        /* Later tiles see more keys: taking them first leaves small tasks for the end. */
+        const llm_tile *t = &p->tiles[p->n_tiles - 1 - i % p->n_tiles];
+        int32_t kv_head = i / p->n_tiles;
+        if (outputs_only && !t->has_output) continue;
         llm_attn a;
-        describe(e, layer, t, i % n_kv, s, &a);
+        llm_await_head(e, layer, kv_head, thread);
+        describe(e, layer, t, kv_head, s, &a);
         int32_t first = t->block_begin / LLM_SPLIT_BLOCKS;
         int32_t last = (t->block_end - 1) / LLM_SPLIT_BLOCKS;
         attend_split(e, &a, t, first, s->sum);
@@ -131,39 +132,48 @@ static void attend_tiles(llm_exec *e, const llm_layer *layer, const llm_attn_pla
             attend_split(e, &a, t, split, s->part);
             e->m->kernels->attention_merge(a.n_rows, a.head_dim, s->sum, s->part);
         }
-        finish(e, &a, t, i % n_kv, s->sum, s);
+        finish(e, &a, t, kv_head, s->sum, s);
     }
+}
+
+/* All splits of a tile and kv head are there: their sum, in the order of the splits. */
+static void merge_splits(llm_exec *e, const llm_attn *a, const llm_tile *t, int32_t n_splits,
+                         int32_t kv_head, llm_thread_scratch *s) {
+    int32_t n_kv = e->m->h.n_kv_heads;
+    llm_attn_state sum = state_at(e, (int64_t)t->first_state * n_kv + kv_head);
+    for (int32_t split = 1; split < n_splits; split++) {
+        e->m->kernels->attention_merge(
+            a->n_rows, a->head_dim, sum,
+            state_at(e, (int64_t)(t->first_state + split) * n_kv + kv_head));
+    }
+    finish(e, a, t, kv_head, sum, s);
 }
 
 static void attend_splits(llm_exec *e, const llm_layer *layer, const llm_attn_plan *p,
-                          llm_thread_scratch *s, int32_t thread, atomic_int *counters) {
+                          const llm_layer_turns *turns, int32_t thread, bool outputs_only) {
+    llm_thread_scratch *s = &e->scratch[thread];
     int32_t n_kv = e->m->h.n_kv_heads;
-    for (int32_t i; (i = atomic_fetch_add(&counters[0], 1)) < p->n_splits * n_kv;) {
-        const llm_tile *t = &p->tiles[p->split_tile[i / n_kv]];
+    for (int32_t i; (i = atomic_fetch_add(turns->attend, 1)) < p->n_splits * n_kv;) {
+        int32_t split = i % p->n_splits, kv_head = i / p->n_splits, tile = p->split_tile[split];
+        const llm_tile *t = &p->tiles[tile];
+        if (outputs_only && !t->has_output) continue;
         llm_attn a;
-        describe(e, layer, t, i % n_kv, s, &a);
-        attend_split(e, &a, t, p->split_number[i / n_kv], state_at(e, i));
-    }
-    llm_threads_barrier(e->threads, thread);
-    for (int32_t i; (i = atomic_fetch_add(&counters[1], 1)) < p->n_tiles * n_kv;) {
-        const llm_tile *t = &p->tiles[i / n_kv];
-        llm_attn a;
-        describe(e, layer, t, i % n_kv, s, &a);
-        int32_t end = i / n_kv + 1 < p->n_tiles ? p->tiles[i / n_kv + 1].first_state : p->n_splits;
-        llm_attn_state sum = state_at(e, (int64_t)t->first_state * n_kv + i % n_kv);
-        for (int32_t split = t->first_state + 1; split < end; split++) {
-            e->m->kernels->attention_merge(a.n_rows, a.head_dim, sum,
-                                           state_at(e, (int64_t)split * n_kv + i % n_kv));
-        }
-        finish(e, &a, t, i % n_kv, sum, s);
+        llm_await_head(e, layer, kv_head, thread);
+        describe(e, layer, t, kv_head, s, &a);
+        attend_split(e, &a, t, p->split_number[split],
+                     state_at(e, (int64_t)split * n_kv + kv_head));
+        int32_t n = (tile + 1 < p->n_tiles ? t[1].first_state : p->n_splits) - t->first_state;
+        atomic_int *done = &turns->split_done[tile * n_kv + kv_head];
+        if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) == n - 1)
+            merge_splits(e, &a, t, n, kv_head, s);
     }
 }
 
-void llm_attend(llm_exec *e, const llm_layer *layer, int32_t thread, int32_t counter) {
+void llm_attend(llm_exec *e, const llm_layer *layer, int32_t thread, bool outputs_only) {
     const llm_attn_plan *p = &e->plan[layer->group];
-    llm_thread_scratch *s = &e->scratch[thread];
+    llm_layer_turns turns = llm_turns_of(e, (int32_t)(layer - e->m->layers));
     if (p->by_split)
-        attend_splits(e, layer, p, s, thread, &e->counters[counter]);
+        attend_splits(e, layer, p, &turns, thread, outputs_only);
     else
-        attend_tiles(e, layer, p, s, &e->counters[counter]);
+        attend_tiles(e, layer, p, turns.attend, thread, outputs_only);
 }

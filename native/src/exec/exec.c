@@ -23,6 +23,12 @@ static float *take_floats(bump *b, int64_t n) { return take(b, (uint64_t)n * siz
 
 static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 
+static void take_acts(bump *b, uint8_t **acts, int32_t n, int64_t k) {
+    for (int32_t kind = LLM_ACT_Q32; kind <= LLM_ACT_Q256; kind++) {
+        acts[kind] = take(b, llm_acts_bytes((llm_act_kind)kind, n, k));
+    }
+}
+
 static void lay_out_thread(llm_exec *e, llm_thread_scratch *s, bump *b, int64_t k) {
     int64_t rows = LLM_ATTN_ROWS, dim = e->dim;
     s->matmul = take(b, e->m->kernels->matmul_scratch(k));
@@ -34,6 +40,9 @@ static void lay_out_thread(llm_exec *e, llm_thread_scratch *s, bump *b, int64_t 
         states[i]->m = take_floats(b, rows);
         states[i]->l = take_floats(b, rows);
     }
+    s->x = take_floats(b, LLM_FEW_ROWS * (int64_t)e->m->h.n_embd);
+    s->in = take_floats(b, LLM_FEW_ROWS * (int64_t)e->in_width);
+    take_acts(b, s->acts, LLM_FEW_ROWS, e->in_width);
 }
 
 static void lay_out(llm_exec *e, bump *b) {
@@ -41,9 +50,10 @@ static void lay_out(llm_exec *e, bump *b) {
     int64_t n = e->max_tokens;
     int64_t q_width = (int64_t)h->n_heads * h->head_dim;
     int64_t kv_width = (int64_t)h->n_kv_heads * h->head_dim;
-    int64_t k = max_i64(max_i64(h->n_embd, h->n_ff), q_width);
+    e->in_width = (int32_t)max_i64(h->n_embd, q_width);
+    int64_t k = max_i64(e->in_width, h->n_ff);
     e->x = take_floats(b, n * h->n_embd);
-    e->h = take_floats(b, n * h->n_embd);
+    e->in = take_floats(b, n * e->in_width);
     e->delta = take_floats(b, n * h->n_embd);
     e->q = take_floats(b, n * q_width);
     e->att = take_floats(b, n * q_width);
@@ -62,9 +72,8 @@ static void lay_out(llm_exec *e, bump *b) {
     e->token_pos = take(b, (uint64_t)n * sizeof(int32_t));
     e->token_seq = take(b, (uint64_t)n * sizeof(int32_t));
     e->out_row = take(b, (uint64_t)n * sizeof(int32_t));
-    for (int32_t kind = LLM_ACT_Q32; kind <= LLM_ACT_Q256; kind++) {
-        e->act_memory[kind] = take(b, llm_acts_bytes((llm_act_kind)kind, e->max_tokens, k));
-    }
+    take_acts(b, e->in_acts, e->max_tokens, e->in_width);
+    take_acts(b, e->ff_acts, e->max_tokens, h->n_ff);
     e->scratch = take(b, (uint64_t)e->n_threads * sizeof *e->scratch);
     for (int32_t i = 0; i < e->n_threads; i++) {
         llm_thread_scratch measured;
@@ -75,7 +84,13 @@ static void lay_out(llm_exec *e, bump *b) {
         e->plan[i].split_tile = take(b, LLM_MAX_SPLITS * sizeof(int32_t));
         e->plan[i].split_number = take(b, LLM_MAX_SPLITS * sizeof(int32_t));
     }
-    e->counters = take(b, (uint64_t)llm_n_counters(e->m) * sizeof(atomic_int));
+#if LLM_PROFILE
+    e->profile = take(b, (uint64_t)e->n_threads * sizeof *e->profile);
+#endif
+    int32_t counters = 5 + h->n_kv_heads + LLM_SPLITS_DONE(e->n_threads) + llm_n_ff_groups(h);
+    e->turns_per_layer = (counters + 15) / 16 * 16; /* layers share no cache line */
+    e->turns =
+        take(b, (uint64_t)(h->n_layers + 1) * (uint64_t)e->turns_per_layer * sizeof *e->turns);
 }
 
 llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
@@ -199,7 +214,9 @@ static void begin_step(llm_exec *e, const llm_batch *b, bool all_logits) {
             if (all_logits || (last && b->seq_sample[s])) e->out_row[e->n_out++] = token;
         }
     }
-    for (int32_t i = 0; i < llm_n_counters(e->m); i++) atomic_init(&e->counters[i], 0);
+    memset((void *)e->turns, 0,
+           (size_t)(e->m->h.n_layers + 1) * (size_t)e->turns_per_layer * sizeof *e->turns);
+    e->heads_follow = b->n_tokens <= LLM_FEW_ROWS;
     llm_plan_attention(e, b);
 }
 

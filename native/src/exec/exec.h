@@ -9,10 +9,12 @@
 #include <stdatomic.h>
 
 #include "base/threads.h"
+#include "exec/profile.h"
 #include "kv/pool.h"
 #include "model/model.h"
 #include "sampling/candidates.h"
 
+#define LLM_FEW_ROWS 8 /* up to here every thread norms and quantizes all rows for itself */
 #define LLM_SPLIT_BLOCKS 16 /* blocks of one attention split: absolute borders, every 512 tokens */
 
 /* Query rows of one sequence that attend together: n_tokens consecutive new tokens. */
@@ -22,6 +24,7 @@ typedef struct llm_tile {
     int32_t first_pos;
     int32_t block_begin, block_end; /* absolute blocks that any row sees */
     int32_t first_state; /* split mode: index of the tile's first split */
+    bool has_output; /* a row of logits is asked for */
     const int32_t *table;
 } llm_tile;
 
@@ -44,25 +47,35 @@ typedef struct llm_thread_scratch {
     uint8_t *matmul;
     float *q, *out; /* [64][dim] padded query and result rows */
     llm_attn_state sum, part; /* 64 rows */
+    /* The thread's own copies of what few rows need, so that nobody waits for a norm. */
+    float *x, *in; /* [LLM_FEW_ROWS][n_embd], [LLM_FEW_ROWS][in_width] */
+    uint8_t *acts[LLM_N_ACT_KINDS];
 } llm_thread_scratch;
+
+/* Tasks of split mode are fewer: plan.c. */
+#define LLM_SPLITS_DONE(n_threads) (4 * (n_threads))
 
 struct llm_exec {
     const llm_model *m;
     llm_kv_pool *pool;
     llm_threads *threads;
-    int32_t n_threads, max_tokens, max_seqs, n_sampled, dim;
+    int32_t n_threads, max_tokens, max_seqs, n_sampled, dim, in_width;
     const int32_t *cancel;
 
     uint8_t *arena;
     uint64_t arena_bytes;
-    float *x, *h, *q, *k, *v, *att, *gate, *up, *delta; /* [max_tokens][width] */
+    float *x, *q, *k, *v, *att, *gate, *up, *delta; /* [max_tokens][width] */
+    float
+        *in; /* [max_tokens][in_width] what is quantized: in_width fits a norm's and an attention's
+                  output */
     float *cos[2], *sin[2]; /* [max_tokens][n_rot / 2] */
     float *logits; /* [max_seqs][n_vocab] */
     float *states; /* split mode */
     llm_candidates candidates; /* to sample in, one row after another */
     int32_t *token_pos, *token_seq; /* [max_tokens] */
     int32_t *out_row; /* [max_tokens] token of each logits row */
-    uint8_t *act_memory[LLM_N_ACT_KINDS]; /* of the widest input, max_tokens */
+    uint8_t *in_acts[LLM_N_ACT_KINDS]; /* max_tokens of in_width */
+    uint8_t *ff_acts[LLM_N_ACT_KINDS]; /* max_tokens of n_ff */
     llm_thread_scratch *scratch; /* [n_threads] */
     llm_attn_plan plan[LLM_MAX_GROUPS];
 
@@ -71,9 +84,34 @@ struct llm_exec {
     int32_t n_out; /* rows of logits */
     float *out_logits; /* [n_out][n_vocab] */
     bool stopped; /* the cancel flag was seen */
-    atomic_int *counters; /* one per phase, for work taken in turns */
-    int32_t n_counters;
+    bool heads_follow; /* K and V are written behind the products, head by head: await them */
+    atomic_int *turns; /* [n_layers + 1][turns_per_layer], see llm_turns_of */
+    int32_t turns_per_layer;
+#if LLM_PROFILE
+    llm_profile *profile; /* [n_threads] */
+#endif
 };
+
+/* Counters of one layer, 0 when a step begins, for work taken in turns. The head counts as a layer. */
+typedef struct llm_layer_turns {
+    atomic_int *qkv, *attend, *out, *gate_up, *down; /* the next task of a phase */
+    atomic_int *head_rows; /* [n_kv_heads] rows of q, k, v; one more when K and V are in the pool */
+    atomic_int *split_done; /* [LLM_SPLITS_DONE] finished splits of a tile and kv head */
+    atomic_int *ff_rows; /* [llm_n_ff_groups] rows of gate and up */
+} llm_layer_turns;
+
+/* Outputs of gate and up that become inputs of down together: a block of any type of activations. */
+#define LLM_FF_GROUP 256
+static inline int32_t llm_n_ff_groups(const llm_hparams *h) {
+    return (h->n_ff + LLM_FF_GROUP - 1) / LLM_FF_GROUP;
+}
+
+static inline llm_layer_turns llm_turns_of(const llm_exec *e, int32_t layer) {
+    atomic_int *at = e->turns + (int64_t)layer * e->turns_per_layer;
+    atomic_int *heads = at + 5, *splits = heads + e->m->h.n_kv_heads;
+    return (llm_layer_turns){at,     at + 1, at + 2, at + 3,
+                             at + 4, heads,  splits, splits + LLM_SPLITS_DONE(e->n_threads)};
+}
 
 /* sampling.c: checks the samplers of a batch and makes room in them, so that sampling cannot fail. */
 llm_status llm_prepare_sampling(llm_exec *e, const llm_batch *b, const llm_logprobs *logprobs,
@@ -86,12 +124,13 @@ int32_t llm_sample_row(llm_exec *e, const llm_batch *b, int32_t s, const float *
 void llm_plan_attention(llm_exec *e, const llm_batch *b);
 /* forward.c: the job of a step. */
 void llm_forward(void *exec, int32_t thread, int32_t n_threads);
-/* attend.c: one layer's attention; the barrier between its phases is inside. */
-void llm_attend(llm_exec *e, const llm_layer *layer, int32_t thread, int32_t counter);
-/* Rope, q and k norms, and the write of K and V for this thread's share of heads. */
-void llm_write_kv(llm_exec *e, const llm_layer *layer, int32_t thread);
-
-int32_t llm_n_counters(const llm_model *m);
-#define LLM_COUNTERS_PER_LAYER 6
+/* Returns when q of this kv head's group is rotated and K and V of the step are in the pool. */
+void llm_await_head(llm_exec *e, const llm_layer *layer, int32_t kv_head, int32_t thread);
+/* attend.c: one layer's attention, all rows or only the tiles that have an output row. */
+void llm_attend(llm_exec *e, const llm_layer *layer, int32_t thread, bool outputs_only);
+/* Rope, q and k norms, and the write of K and V of one token; head: 0 .. n_heads - 1 of q, then the
+ * kv heads. */
+void llm_write_head(llm_exec *e, const llm_layer *layer, int32_t token, int32_t head,
+                    int32_t thread);
 
 #endif

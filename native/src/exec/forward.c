@@ -1,76 +1,71 @@
 /* forward.c: one step through the layers, for every architecture.
  *
- * Phases of a layer, a barrier after each:
- *   1 by token   x += previous output (normed where the architecture says so); norm; quantize
- *   2 by panel   q, k, v
- *   3 by head    q and k norms, rope, K and V into the pool
- *   4 by tile    attention (a second phase merges when the context was cut among threads)
- *   5 by token   quantize
- *   6 by panel   output projection
- *   7 by token   x += it; norm; quantize
- *   8 by panel   gate, up
- *   9 by token   activation, quantize
- *  10 by panel   down
+ * Few rows (LLM_FEW_ROWS; decoding): what is cheap and needed by all is done by every thread for
+ * itself, in buffers of its own, so that only four barriers a layer remain:
+ *   1  norm, quantize | q, k, v; behind a kv head's rows: rope, K and V into the pool | attention
+ *   2  quantize | output projection
+ *   3  x += it, norm, quantize | gate, up; behind a block of rows: activation, quantize
+ *   4  down; x += it comes first in phase 1 of the next layer
+ * Attention awaits single heads, which only the last ones of a layer make it do.
+ *
+ * Many rows (prefill): the same, but a norm, a rotation or a quantization is shared out by rows,
+ * which takes a barrier behind each: ten a layer. One is some microseconds, such a layer is many
+ * milliseconds.
  */
 #include <math.h>
 #include <string.h>
 
-#include "exec/exec.h"
+#include "exec/product.h"
 
-typedef struct product {
-    const llm_weight *w;
-    const float *bias; /* [n_rows] or NULL */
-    float *y;          /* [n][n_rows] */
-} product;
+/* A thread on its way through a step. */
+typedef struct walk {
+    llm_exec *e;
+    int32_t thread;
+    int32_t n;            /* rows: tokens of the step; in the end only those with logits */
+    const int32_t *token; /* of each row once those were left out, else NULL */
+    bool few;             /* the thread computes all rows, in its own buffers; else its share */
+    int32_t begin, end;   /* the rows it norms and quantizes */
+    llm_acts in;          /* inputs of n_embd or of all heads */
+    llm_acts ff;          /* inputs of down, quantized behind gate and up */
+    const llm_layer *layer;
+    const llm_products *down;
+} walk;
 
-static void quantize_token(const llm_kernels *k, llm_acts *a, int32_t token, const product *of,
-                           int32_t n_products) {
-    bool needs[LLM_N_ACT_KINDS] = {false};
-    for (int32_t i = 0; i < n_products; i++) needs[of[i].w->format->act] = true;
-    if (needs[LLM_ACT_Q32]) k->quantize(a, LLM_ACT_Q32, token);
-    if (needs[LLM_ACT_Q256]) k->quantize(a, LLM_ACT_Q256, token);
+static void set_rows(walk *w, int32_t n) {
+    const llm_exec *e = w->e;
+    w->n = n;
+    w->few = n <= LLM_FEW_ROWS;
+    int64_t begin = 0, end = n;
+    if (!w->few) llm_share(n, w->thread, e->n_threads, &begin, &end);
+    w->begin = (int32_t)begin;
+    w->end = (int32_t)end;
 }
 
-static int64_t panels_of(const llm_weight *w) {
-    return (w->n_rows + LLM_PANEL_ROWS - 1) / LLM_PANEL_ROWS;
+/* Only many rows are shared out, and must be waited for. */
+static void meet(walk *w) {
+    if (!w->few) llm_threads_barrier(w->e->threads, w->thread);
 }
 
-static void multiply_panels(const llm_exec *e, const llm_acts *a, const product *p, int64_t begin,
-                            int64_t end, int32_t thread) {
-    e->m->kernels->matmul(p->w, a, begin, end, p->y, p->w->n_rows, e->scratch[thread].matmul);
-    if (!p->bias) return;
-    int64_t first = begin * LLM_PANEL_ROWS, last = end * LLM_PANEL_ROWS;
-    if (last > p->w->n_rows) last = p->w->n_rows;
-    for (int32_t t = 0; t < a->n; t++) {
-        e->m->kernels->add(p->y + t * p->w->n_rows + first, p->bias + first, last - first);
-    }
-}
-
-/* All products read the same activations; threads take runs of panels in turns. */
-static void multiply(llm_exec *e, const llm_acts *a, const product *p, int32_t n_products,
-                     int32_t thread, int32_t counter) {
-    int64_t total = 0;
-    for (int32_t i = 0; i < n_products; i++) total += panels_of(p[i].w);
-    int64_t run = total / (e->n_threads * 8);
-    if (run < 1) run = 1;
-    for (int64_t begin; (begin = run * atomic_fetch_add(&e->counters[counter], 1)) < total;) {
-        int64_t end = begin + run < total ? begin + run : total;
-        int64_t base = 0;
-        for (int32_t i = 0; i < n_products && base < end; i++) {
-            int64_t n = panels_of(p[i].w);
-            int64_t from = begin > base ? begin - base : 0, to = end - base < n ? end - base : n;
-            if (from < to) multiply_panels(e, a, &p[i], from, to, thread);
-            base += n;
-        }
-    }
-}
-
-/* Every thread describes the same memory; tokens are quantized into it one by one. */
-static llm_acts acts_of(const llm_exec *e, const float *x, int64_t k, int32_t n) {
+static llm_acts place(const float *x, int64_t k, int32_t n, uint8_t *const *memory) {
     llm_acts a = {.x = x, .ldx = k};
-    llm_acts_place(&a, LLM_ACT_Q32, n, k, e->act_memory[LLM_ACT_Q32]);
-    llm_acts_place(&a, LLM_ACT_Q256, n, k, e->act_memory[LLM_ACT_Q256]);
+    llm_acts_place(&a, LLM_ACT_Q32, n, k, memory[LLM_ACT_Q32]);
+    llm_acts_place(&a, LLM_ACT_Q256, n, k, memory[LLM_ACT_Q256]);
     return a;
+}
+
+/* The next inputs, of width k: rows in x, or to be written to `in`. */
+static float *place_in(walk *w, const float *x, int64_t k) {
+    llm_thread_scratch *own = &w->e->scratch[w->thread];
+    float *in = w->few ? own->in : w->e->in;
+    w->in = place(x ? x : in, k, w->n, w->few ? own->acts : w->e->in_acts);
+    return in;
+}
+
+static float *x_of(const walk *w, int32_t row) {
+    const llm_exec *e = w->e;
+    int64_t n_embd = e->m->h.n_embd;
+    if (w->few) return e->scratch[w->thread].x + row * n_embd;
+    return e->x + (w->token ? w->token[row] : row) * n_embd;
 }
 
 static void set_angles(llm_exec *e, int32_t token) {
@@ -86,124 +81,249 @@ static void set_angles(llm_exec *e, int32_t token) {
     }
 }
 
-static void embed(llm_exec *e, int32_t token) {
-    const llm_model *m = e->m;
-    float *x = e->x + (int64_t)token * m->h.n_embd;
-    llm_weight_row(&m->token_embd, e->batch->tokens[token], x);
+static void embed(walk *w, int32_t token) {
+    const llm_model *m = w->e->m;
+    float *x = x_of(w, token);
+    llm_weight_row(&m->token_embd, w->e->batch->tokens[token], x);
     if (m->arch->scale_embedding) m->kernels->scale(x, sqrtf((float)m->h.n_embd), m->h.n_embd);
 }
 
-/* x += delta of a token, through the post norm where there is one. */
-static void add_delta(llm_exec *e, int32_t token, const float *post_norm) {
+/* x += the output of the last product, through its norm where there is one; then the norm and the
+ * quantization of what the next products read. */
+static void norm_rows(walk *w, bool add, const float *post_norm, const float *norm,
+                      const llm_products *next) {
+    const llm_exec *e = w->e;
+    const llm_kernels *k = e->m->kernels;
+    int64_t n = e->m->h.n_embd;
+    float eps = e->m->h.rms_eps, *in = place_in(w, NULL, n);
+    for (int32_t row = w->begin; row < w->end; row++) {
+        float *x = x_of(w, row), *h = in + row * n;
+        const float *delta = e->delta + row * n;
+        if (add && post_norm) {
+            k->rms_norm(delta, post_norm, eps, n, h);
+            k->add(x, h, n);
+        } else if (add) {
+            k->add(x, delta, n);
+        }
+        k->rms_norm(x, norm, eps, n, h);
+        llm_quantize_row(k, &w->in, row, 0, n, next);
+    }
+}
+
+/* Leaves only the rows whose logits are asked for. All rows of x are there, and no thread writes
+ * one of those that another one reads. */
+static void keep_outputs(walk *w) {
+    const llm_exec *e = w->e;
+    int64_t n_embd = e->m->h.n_embd;
+    bool few = w->few;
+    if (e->n_out == w->n) return;
+    set_rows(w, e->n_out);
+    w->token = e->out_row;
+    for (int32_t row = 0; w->few && row < w->n; row++) { /* ascending, so it may be in place */
+        const float *from = few ? e->scratch[w->thread].x : e->x;
+        memmove(x_of(w, row), from + w->token[row] * n_embd, (size_t)n_embd * sizeof(float));
+    }
+}
+
+/* Behind the rows of a kv head, few rows: what attention needs of it. */
+static void finish_head(void *context, int32_t head) {
+    walk *w = context;
+    llm_exec *e = w->e;
     const llm_hparams *h = &e->m->h;
-    float *delta = e->delta + (int64_t)token * h->n_embd;
-    if (post_norm) e->m->kernels->rms_norm(delta, post_norm, h->rms_eps, h->n_embd, delta);
-    e->m->kernels->add(e->x + (int64_t)token * h->n_embd, delta, h->n_embd);
+    int32_t n_group = h->n_heads / h->n_kv_heads;
+    LLM_PROFILE_WORK(e, w->thread, QKV);
+    for (int32_t token = 0; token < w->n; token++) {
+        for (int32_t i = 0; i < n_group; i++) {
+            llm_write_head(e, w->layer, token, head * n_group + i, w->thread);
+        }
+        llm_write_head(e, w->layer, token, h->n_heads + head, w->thread);
+    }
+    llm_layer_turns turns = llm_turns_of(e, (int32_t)(w->layer - e->m->layers));
+    atomic_fetch_add(&turns.head_rows[head], 1);
+    llm_threads_announce(e->threads);
+    LLM_PROFILE_WORK(e, w->thread, KV_WRITE);
 }
 
-static void forward_attention(llm_exec *e, int32_t i, int64_t begin, int64_t end, int32_t thread) {
-    const llm_model *m = e->m;
-    const llm_hparams *h = &m->h;
-    const llm_layer *l = &m->layers[i];
-    int32_t n = e->batch->n_tokens, counter = i * LLM_COUNTERS_PER_LAYER;
-    const product qkv[] = {
-        {&l->q, l->q_bias, e->q}, {&l->k, l->k_bias, e->k}, {&l->v, l->v_bias, e->v}};
-    llm_acts a = acts_of(e, e->h, h->n_embd, n);
-    for (int32_t t = (int32_t)begin; t < end; t++) {
-        if (i) add_delta(e, t, m->layers[i - 1].ffn_post_norm);
-        m->kernels->rms_norm(e->x + (int64_t)t * h->n_embd, l->attn_norm, h->rms_eps, h->n_embd,
-                             e->h + (int64_t)t * h->n_embd);
-        quantize_token(m->kernels, &a, t, qkv, 3);
-    }
-    /* Only thread 0 writes the flag, only here; the others read it after the barrier. */
-    if (thread == 0 && e->cancel && *(const volatile int32_t *)e->cancel) e->stopped = true;
-    llm_threads_barrier(e->threads, thread);
-    if (e->stopped) return;
-    multiply(e, &a, qkv, 3, thread, counter);
-    llm_threads_barrier(e->threads, thread);
-    llm_write_kv(e, l, thread);
-    llm_threads_barrier(e->threads, thread);
-    llm_attend(e, l, thread, counter + 1);
-    llm_threads_barrier(e->threads, thread);
-
-    const product out[] = {{&l->o, l->o_bias, e->delta}};
-    a = acts_of(e, e->att, (int64_t)h->n_heads * h->head_dim, n);
-    for (int32_t t = (int32_t)begin; t < end; t++) quantize_token(m->kernels, &a, t, out, 1);
-    llm_threads_barrier(e->threads, thread);
-    multiply(e, &a, out, 1, thread, counter + 3);
-    llm_threads_barrier(e->threads, thread);
+void llm_await_head(llm_exec *e, const llm_layer *layer, int32_t kv_head, int32_t thread) {
+    if (!e->heads_follow) return;
+    llm_layer_turns turns = llm_turns_of(e, (int32_t)(layer - e->m->layers));
+    int32_t rows = (e->m->h.n_heads / e->m->h.n_kv_heads + 2) * e->m->h.head_dim;
+    LLM_PROFILE_WORK(e, thread, ATTEND);
+    llm_threads_await(e->threads, thread, &turns.head_rows[kv_head], rows + 1);
+    LLM_PROFILE_WAIT(e, thread, KV_WRITE);
 }
 
-static void forward_ffn(llm_exec *e, int32_t i, int64_t begin, int64_t end, int32_t thread) {
-    const llm_model *m = e->m;
-    const llm_hparams *h = &m->h;
-    const llm_layer *l = &m->layers[i];
-    int32_t n = e->batch->n_tokens, counter = i * LLM_COUNTERS_PER_LAYER;
-    const product gate_up[] = {{&l->gate, l->gate_bias, e->gate}, {&l->up, l->up_bias, e->up}};
-    llm_acts a = acts_of(e, e->h, h->n_embd, n);
-    for (int32_t t = (int32_t)begin; t < end; t++) {
-        add_delta(e, t, l->attn_post_norm);
-        m->kernels->rms_norm(e->x + (int64_t)t * h->n_embd, l->ffn_norm, h->rms_eps, h->n_embd,
-                             e->h + (int64_t)t * h->n_embd);
-        quantize_token(m->kernels, &a, t, gate_up, 2);
-    }
-    llm_threads_barrier(e->threads, thread);
-    multiply(e, &a, gate_up, 2, thread, counter + 4);
-    llm_threads_barrier(e->threads, thread);
-
-    const product down[] = {{&l->down, l->down_bias, e->delta}};
-    a = acts_of(e, e->gate, h->n_ff, n);
-    for (int32_t t = (int32_t)begin; t < end; t++) {
-        float *gate = e->gate + (int64_t)t * h->n_ff;
-        const float *up = e->up + (int64_t)t * h->n_ff;
-        if (m->arch->activation == LLM_GEGLU)
-            m->kernels->geglu(gate, up, h->n_ff, gate);
-        else
-            m->kernels->swiglu(gate, up, h->n_ff, gate);
-        quantize_token(m->kernels, &a, t, down, 1);
-    }
-    llm_threads_barrier(e->threads, thread);
-    multiply(e, &a, down, 1, thread, counter + 5);
-    llm_threads_barrier(e->threads, thread);
-}
-
-static void forward_head(llm_exec *e, int32_t thread) {
-    const llm_model *m = e->m;
-    const llm_hparams *h = &m->h;
+/* Behind the products, many rows: by row and head. */
+static void write_heads(walk *w) {
+    llm_exec *e = w->e;
+    int32_t n_units = e->m->h.n_heads + e->m->h.n_kv_heads;
     int64_t begin, end;
-    llm_share(e->n_out, thread, e->n_threads, &begin, &end);
-    const product head[] = {{&m->output, m->output_bias, e->out_logits}};
-    llm_acts a = acts_of(e, e->h, h->n_embd, e->n_out);
-    for (int32_t r = (int32_t)begin; r < end; r++) {
-        int32_t token = e->out_row[r];
-        add_delta(e, token, m->layers[h->n_layers - 1].ffn_post_norm);
-        m->kernels->rms_norm(e->x + (int64_t)token * h->n_embd, m->output_norm, h->rms_eps,
-                             h->n_embd, e->h + (int64_t)r * h->n_embd);
-        quantize_token(m->kernels, &a, r, head, 1);
+    llm_share((int64_t)w->n * n_units, w->thread, e->n_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        llm_write_head(e, w->layer, (int32_t)(i / n_units), (int32_t)(i % n_units), w->thread);
     }
-    llm_threads_barrier(e->threads, thread);
-    multiply(e, &a, head, 1, thread, h->n_layers * LLM_COUNTERS_PER_LAYER);
-    if (h->final_softcap > 0.0F) {
-        llm_threads_barrier(e->threads, thread);
-        llm_share((int64_t)e->n_out * h->n_vocab, thread, e->n_threads, &begin, &end);
-        m->kernels->softcap(e->out_logits + begin, h->final_softcap, end - begin);
-    }
+    LLM_PROFILE_WORK(e, w->thread, KV_WRITE);
+    llm_threads_barrier(e->threads, w->thread);
+    LLM_PROFILE_WAIT(e, w->thread, KV_WRITE);
 }
 
-int32_t llm_n_counters(const llm_model *m) { return m->h.n_layers * LLM_COUNTERS_PER_LAYER + 1; }
+/* Up to the attention output of all heads, one barrier behind it. */
+static void forward_heads(walk *w, int32_t i, const llm_layer_turns *turns) {
+    llm_exec *e = w->e;
+    const llm_hparams *h = &e->m->h;
+    const llm_layer *l = w->layer;
+    const llm_product qkv[] = {
+        {&l->q, l->q_bias, e->q, (int64_t)h->head_dim * (h->n_heads / h->n_kv_heads)},
+        {&l->k, l->k_bias, e->k, h->head_dim},
+        {&l->v, l->v_bias, e->v, h->head_dim}};
+    const llm_products products = {.of = qkv,
+                                   .n = 3,
+                                   .n_groups = w->few ? h->n_kv_heads : 1,
+                                   .follow = w->few ? finish_head : NULL,
+                                   .context = w};
+    bool last = i == h->n_layers - 1;
+    norm_rows(w, i > 0, i ? e->m->layers[i - 1].ffn_post_norm : NULL, l->attn_norm, &products);
+    /* Only thread 0 writes the flag, only here; the others read it behind the next barrier. */
+    if (w->thread == 0 && e->cancel && *(const volatile int32_t *)e->cancel) e->stopped = true;
+    LLM_PROFILE_WORK(e, w->thread, NORM);
+    meet(w);
+    LLM_PROFILE_WAIT(e, w->thread, NORM);
+    llm_multiply(e, &w->in, &products, (llm_turns){turns->qkv, turns->head_rows}, w->thread);
+    LLM_PROFILE_WORK(e, w->thread, QKV);
+    meet(w);
+    LLM_PROFILE_WAIT(e, w->thread, QKV);
+    if (!w->few) write_heads(w);
+    if (!last || e->n_out) llm_attend(e, l, w->thread, last);
+    LLM_PROFILE_WORK(e, w->thread, ATTEND);
+    llm_threads_barrier(e->threads, w->thread);
+    LLM_PROFILE_WAIT(e, w->thread, ATTEND);
+}
+
+static void project_heads(walk *w, const llm_layer_turns *turns) {
+    llm_exec *e = w->e;
+    const llm_layer *l = w->layer;
+    int64_t width = (int64_t)e->m->h.n_heads * e->m->h.head_dim;
+    const llm_product out[] = {{&l->o, l->o_bias, e->delta, l->o.n_rows}};
+    const llm_products products = {.of = out, .n = 1, .n_groups = 1};
+    float *in = place_in(w, w->token ? NULL : e->att, width);
+    for (int32_t row = w->begin; row < w->end; row++) {
+        if (w->token) {
+            memcpy(in + row * width, e->att + w->token[row] * width, (size_t)width * sizeof(float));
+        }
+        llm_quantize_row(e->m->kernels, &w->in, row, 0, width, &products);
+    }
+    LLM_PROFILE_WORK(e, w->thread, OUT_QUANTIZE);
+    meet(w);
+    LLM_PROFILE_WAIT(e, w->thread, OUT_QUANTIZE);
+    llm_multiply(e, &w->in, &products, (llm_turns){turns->out, NULL}, w->thread);
+    LLM_PROFILE_WORK(e, w->thread, OUT);
+    llm_threads_barrier(e->threads, w->thread);
+    LLM_PROFILE_WAIT(e, w->thread, OUT);
+}
+
+/* Inputs [begin, end) of down, of one row. */
+static void activate(walk *w, int32_t row, int64_t begin, int64_t end) {
+    const llm_exec *e = w->e;
+    const llm_kernels *k = e->m->kernels;
+    float *gate = e->gate + row * (int64_t)e->m->h.n_ff + begin;
+    const float *up = e->up + row * (int64_t)e->m->h.n_ff + begin;
+    if (e->m->arch->activation == LLM_GEGLU)
+        k->geglu(gate, up, end - begin, gate);
+    else
+        k->swiglu(gate, up, end - begin, gate);
+    llm_quantize_row(k, &w->ff, row, begin, end, w->down);
+}
+
+/* Few rows: behind a block of rows of gate and up. */
+static void activate_group(void *context, int32_t group) {
+    walk *w = context;
+    int64_t n_ff = w->e->m->h.n_ff, begin = (int64_t)group * LLM_FF_GROUP;
+    int64_t end = begin + LLM_FF_GROUP < n_ff ? begin + LLM_FF_GROUP : n_ff;
+    LLM_PROFILE_WORK(w->e, w->thread, GATE_UP);
+    for (int32_t row = 0; row < w->n; row++) activate(w, row, begin, end);
+    LLM_PROFILE_WORK(w->e, w->thread, ACTIVATE);
+}
+
+/* Many rows: one after another. Behind a block of outputs they would be pieces far apart in memory,
+ * which took half as long again. */
+static void activate_rows(walk *w) {
+    for (int32_t row = w->begin; row < w->end; row++) activate(w, row, 0, w->e->m->h.n_ff);
+    LLM_PROFILE_WORK(w->e, w->thread, ACTIVATE);
+    llm_threads_barrier(w->e->threads, w->thread);
+    LLM_PROFILE_WAIT(w->e, w->thread, ACTIVATE);
+}
+
+static void forward_ffn(walk *w, const llm_layer_turns *turns) {
+    llm_exec *e = w->e;
+    const llm_hparams *h = &e->m->h;
+    const llm_layer *l = w->layer;
+    const llm_product gate_up[] = {{&l->gate, l->gate_bias, e->gate, LLM_FF_GROUP},
+                                   {&l->up, l->up_bias, e->up, LLM_FF_GROUP}};
+    const llm_products products = {.of = gate_up,
+                                   .n = 2,
+                                   .n_groups = w->few ? llm_n_ff_groups(h) : 1,
+                                   .follow = w->few ? activate_group : NULL,
+                                   .context = w};
+    const llm_product down[] = {{&l->down, l->down_bias, e->delta, l->down.n_rows}};
+    const llm_products next = {.of = down, .n = 1, .n_groups = 1};
+    norm_rows(w, true, l->attn_post_norm, l->ffn_norm, &products);
+    LLM_PROFILE_WORK(e, w->thread, FFN_NORM);
+    meet(w);
+    LLM_PROFILE_WAIT(e, w->thread, FFN_NORM);
+    w->ff = place(e->gate, h->n_ff, w->n, e->ff_acts);
+    w->down = &next;
+    llm_multiply(e, &w->in, &products, (llm_turns){turns->gate_up, turns->ff_rows}, w->thread);
+    LLM_PROFILE_WORK(e, w->thread, GATE_UP);
+    llm_threads_barrier(e->threads, w->thread);
+    LLM_PROFILE_WAIT(e, w->thread, GATE_UP);
+    if (!w->few) activate_rows(w);
+    llm_multiply(e, &w->ff, &next, (llm_turns){turns->down, NULL}, w->thread);
+    LLM_PROFILE_WORK(e, w->thread, DOWN);
+    llm_threads_barrier(e->threads, w->thread);
+    LLM_PROFILE_WAIT(e, w->thread, DOWN);
+}
+
+static void forward_head(walk *w) {
+    llm_exec *e = w->e;
+    const llm_model *m = e->m;
+    const llm_product head[] = {{&m->output, m->output_bias, e->out_logits, m->output.n_rows}};
+    const llm_products products = {.of = head, .n = 1, .n_groups = 1};
+    llm_layer_turns turns = llm_turns_of(e, m->h.n_layers);
+    norm_rows(w, true, m->layers[m->h.n_layers - 1].ffn_post_norm, m->output_norm, &products);
+    meet(w);
+    llm_multiply(e, &w->in, &products, (llm_turns){turns.out, NULL}, w->thread);
+    if (m->h.final_softcap > 0.0F) {
+        int64_t begin, end;
+        llm_threads_barrier(e->threads, w->thread);
+        llm_share((int64_t)w->n * m->h.n_vocab, w->thread, e->n_threads, &begin, &end);
+        m->kernels->softcap(e->out_logits + begin, m->h.final_softcap, end - begin);
+    }
+    LLM_PROFILE_WORK(e, w->thread, HEAD);
+}
 
 void llm_forward(void *exec, int32_t thread, int32_t n_threads) {
     llm_exec *e = exec;
+    walk w = {.e = e, .thread = thread};
     int64_t begin, end;
-    llm_share(e->batch->n_tokens, thread, n_threads, &begin, &end);
-    for (int32_t t = (int32_t)begin; t < end; t++) {
-        embed(e, t);
-        set_angles(e, t);
-    }
-    for (int32_t i = 0; i < e->m->h.n_layers; i++) {
-        forward_attention(e, i, begin, end, thread);
+    int32_t n_layers = e->m->h.n_layers;
+    LLM_PROFILE_BEGIN(e, thread);
+    set_rows(&w, e->batch->n_tokens);
+    llm_share(w.n, thread, n_threads, &begin, &end);
+    for (int32_t t = w.begin; t < w.end; t++) embed(&w, t);
+    for (int32_t t = (int32_t)begin; t < end; t++) set_angles(e, t);
+    LLM_PROFILE_WORK(e, thread, EMBED);
+    /* Few rows rotate a head before the first barrier of a layer; many behind one. */
+    if (w.few) llm_threads_barrier(e->threads, thread);
+    LLM_PROFILE_WAIT(e, thread, EMBED);
+    for (int32_t i = 0; i < n_layers; i++) {
+        llm_layer_turns turns = llm_turns_of(e, i);
+        w.layer = &e->m->layers[i];
+        forward_heads(&w, i, &turns);
         if (e->stopped) return;
-        forward_ffn(e, i, begin, end, thread);
+        if (i == n_layers - 1) keep_outputs(&w);
+        if (!w.n) return;
+        project_heads(&w, &turns);
+        forward_ffn(&w, &turns);
     }
-    if (e->n_out) forward_head(e, thread);
+    forward_head(&w);
 }

@@ -91,7 +91,7 @@ static void op_job(void *context, int32_t thread, int32_t n_threads) {
     if (run->w->format->act != LLM_ACT_F32) {
         llm_share(run->acts.n, thread, n_threads, &begin, &end);
         for (int64_t t = begin; t < end; t++)
-            run->kernels->quantize(&run->acts, run->w->format->act, (int32_t)t);
+            run->kernels->quantize(&run->acts, run->w->format->act, (int32_t)t, 0, run->acts.k);
         llm_threads_barrier(run->threads, thread);
     }
     llm_share((run->w->n_rows + LLM_PANEL_ROWS - 1) / LLM_PANEL_ROWS, thread, n_threads, &begin,

@@ -15,6 +15,9 @@ static void add_tiles(const llm_exec *e, const llm_batch *b, int32_t group, llm_
             t->first_token = first_token + i;
             t->n_tokens = left < tile_tokens ? left : tile_tokens;
             t->first_pos = b->seq_first_pos[s] + i;
+            /* Rows of logits are asked for in runs that end with a sequence: all or the last. */
+            t->has_output = e->n_out == b->n_tokens
+                            || (b->seq_sample[s] && i + tile_tokens >= b->seq_n_tokens[s]);
             t->table = b->block_tables + b->table_offset[group * b->n_seqs + s];
             int32_t first_key = window ? max_i32(0, t->first_pos - window + 1) : 0;
             t->block_begin = first_key / LLM_BLOCK_TOKENS;
@@ -28,7 +31,7 @@ static void try_splits(const llm_exec *e, llm_attn_plan *p) {
     const llm_hparams *h = &e->m->h;
     p->by_split = false;
     p->n_splits = 0;
-    if (p->n_tiles * h->n_kv_heads >= 4 * e->n_threads) return; /* enough tasks as it is */
+    if (p->n_tiles * h->n_kv_heads >= LLM_SPLITS_DONE(e->n_threads)) return; /* enough tasks */
     for (int32_t i = 0; i < p->n_tiles; i++) {
         llm_tile *t = &p->tiles[i];
         t->first_state = p->n_splits;

@@ -21,33 +21,55 @@ LLM_INLINE float block_scale(int32_t amax_bits, float *inverse) {
     return amax / 127.0f;
 }
 
-/* q = rint(x * inverse), its sum; an inverse of 0 must give 0 even for a NaN x. */
-LLM_INLINE int32_t quantize16(const float *x, float inverse, int8_t *q) {
+/* q = rint(x * inverse); an inverse of 0 must give 0 even for a NaN x. */
+LLM_INLINE vi quantize16(const float *x, float inverse, int8_t *q) {
     vi v = inverse == 0.0f ? vi_set1(0) : vf_rint(vf_mul(vf_load(x), vf_set1(inverse)));
     vi_store_s8(q, v);
-    return vi_reduce_add(v);
+    return v;
 }
 
-static void quantize32(const float *x, int64_t k, int8_t *q, int64_t q_stride, llm_act32 *side,
-                       int64_t side_stride) {
-    for (int64_t i = 0; i < k / 32; i++) {
-        const float *p = x + 32 * i;
-        int8_t *to = q + i / 8 * q_stride + i % 8 * 32;
-        llm_act32 *s = side + i / 8 * side_stride;
-        vi bits = vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(p)), vf_load(p + 16));
-        float inverse, d = block_scale(vi_reduce_max(bits), &inverse);
-        int32_t sum = quantize16(p, inverse, to) + quantize16(p + 16, inverse, to + 16);
-        s->d[i % 8] = d;
-        s->dsum[i % 8] = d * (float)sum;
-        s->neg8[i % 8] = -8 * sum;
-        s->neg16[i % 8] = -16 * sum;
-        s->neg128[i % 8] = -128 * sum;
+/* Blocks side by side, up to eight: what is done once a block becomes vector code that way. */
+LLM_INLINE void quantize_blocks32(const float *x, const int n, int first, int8_t *q,
+                                  llm_act32 *side) {
+    int32_t amax[8], sum[8];
+    float d[8], inverse[8];
+    for (int b = 0; b < n; b++) {
+        const float *p = x + 32 * b;
+        amax[b] =
+            vi_reduce_max(vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(p)), vf_load(p + 16)));
+    }
+    for (int b = 0; b < n; b++) d[b] = block_scale(amax[b], &inverse[b]);
+    for (int b = 0; b < n; b++) {
+        vi low = quantize16(x + 32 * b, inverse[b], q + 32 * b);
+        sum[b] =
+            vi_reduce_add(vi_add(low, quantize16(x + 32 * b + 16, inverse[b], q + 32 * b + 16)));
+    }
+    for (int b = 0; b < n; b++) {
+        side->d[first + b] = d[b];
+        side->dsum[first + b] = d[b] * (float)sum[b];
+        side->neg8[first + b] = -8 * sum[b];
+        side->neg16[first + b] = -16 * sum[b];
+        side->neg128[first + b] = -128 * sum[b];
     }
 }
 
-static void quantize256(const float *x, int64_t k, int8_t *q, int64_t q_stride, llm_act256 *side,
-                        int64_t side_stride) {
-    for (int64_t i = 0; i < k / 256; i++) {
+static void quantize32(const float *x, int64_t begin, int64_t end, int8_t *q, int64_t q_stride,
+                       llm_act32 *side, int64_t side_stride) {
+    for (int64_t i = begin / 32, next; i < end / 32; i = next) {
+        int first = (int)(i % 8);
+        next = i - first + 8 < end / 32 ? i - first + 8 : end / 32;
+        int8_t *to = q + i / 8 * q_stride + 32 * first;
+        llm_act32 *s = side + i / 8 * side_stride;
+        if (next - i == 8)
+            quantize_blocks32(x + 32 * i, 8, 0, to, s);
+        else
+            quantize_blocks32(x + 32 * i, (int)(next - i), first, to, s);
+    }
+}
+
+static void quantize256(const float *x, int64_t begin, int64_t end, int8_t *q, int64_t q_stride,
+                        llm_act256 *side, int64_t side_stride) {
+    for (int64_t i = begin / 256; i < end / 256; i++) {
         const float *p = x + 256 * i;
         int8_t *to = q + i * q_stride;
         llm_act256 *s = side + i * side_stride;
@@ -56,16 +78,17 @@ static void quantize256(const float *x, int64_t k, int8_t *q, int64_t q_stride, 
         float inverse;
         s->d = block_scale(vi_reduce_max(bits), &inverse);
         for (int j = 0; j < 16; j++) {
-            int32_t sum = quantize16(p + 16 * j, inverse, to + 16 * j);
+            int32_t sum = vi_reduce_add(quantize16(p + 16 * j, inverse, to + 16 * j));
             s->sum[j] = (int16_t)sum;
             s->neg32[j] = -32 * sum;
         }
     }
 }
 
-void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t) {
+void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t, int64_t begin, int64_t end) {
     const float *x = a->x + t * a->ldx;
     int64_t n = a->n;
-    if (kind == LLM_ACT_Q32) quantize32(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a32 + t, n);
-    if (kind == LLM_ACT_Q256) quantize256(x, a->k, a->q[kind] + 256 * t, 256 * n, a->a256 + t, n);
+    int8_t *q = a->q[kind] + 256 * t;
+    if (kind == LLM_ACT_Q32) quantize32(x, begin, end, q, 256 * n, a->a32 + t, n);
+    if (kind == LLM_ACT_Q256) quantize256(x, begin, end, q, 256 * n, a->a256 + t, n);
 }

@@ -7,7 +7,7 @@
 #include "base/half.h"
 
 /* act.c */
-void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t);
+void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t, int64_t begin, int64_t end);
 
 /* matmul.c */
 void LLM_FN(matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin, int64_t panel_end,
