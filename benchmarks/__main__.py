@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import files, memory, ops, plots, report, roofs, sampling, speed, steps
+from benchmarks import (
+    files,
+    memory,
+    ops,
+    plots,
+    pool,
+    report,
+    roofs,
+    sampling,
+    speed,
+    start,
+    steps,
+)
 from benchmarks.pairs import RivalChoice
 from benchmarks.report import Row
 from localllm.engine import machine
@@ -79,13 +90,11 @@ def _memory(c: Context) -> Iterator[Row]:
 
 
 def _pool(c: Context) -> Iterator[Row]:
-    pool = importlib.import_module("benchmarks.pool")
     name = c.args.models[0]
     yield from pool.measure(name, files.path_of(name), c.args.pairs)
 
 
 def _start(c: Context) -> Iterator[Row]:
-    start = importlib.import_module("benchmarks.start")
     yield from start.measure(c.args.pairs, rival=c.rival.wanted)
 
 
@@ -99,10 +108,6 @@ SECTIONS: dict[str, Callable[[Context], Iterator[Row]]] = {
     "steps": _steps,
     "speed": _speed,
 }
-
-for _name in ("start", "pool"):  # sections that are there when their module is
-    if importlib.util.find_spec(f"benchmarks.{_name}") is None:
-        del SECTIONS[_name]
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
