@@ -28,7 +28,7 @@ check: $(VENV)/.check-installed $(VENV)/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/run_checks.py
 
 bench: $(VENV)/.test-installed $(VENV)/.installed
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks --plots benchmarks/results/plots
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache

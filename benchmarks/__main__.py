@@ -1,4 +1,4 @@
-"""`make bench`: roofs, the op table, sampling, and whole models beside llama.cpp, in one table.
+"""`make bench`: roofs, ops, steps, whole models beside llama.cpp, start, memory, in one table.
 
 Every row that is printed is also added, with the commit, to benchmarks/results/<machine>.csv.
 """
@@ -6,83 +6,188 @@ Every row that is printed is also added, with the commit, to benchmarks/results/
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import files, ops, report, sampling, speed
+from benchmarks import (
+    files,
+    memory,
+    ops,
+    plots,
+    pool,
+    report,
+    roofs,
+    sampling,
+    speed,
+    start,
+    steps,
+)
+from benchmarks.pairs import RivalChoice
+from benchmarks.report import Row
 from localllm.engine import machine
+from localllm.errors import LocalLLMError
 
-SECTIONS = ("roofs", "ops", "sampling", "speed")
 MODELS = (*files.REAL, "synthetic:1b:Q4_K_M")
+DEEP = MODELS[-1]  # the only one that fills thousands of tokens unless --models names others
+QUICK_TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q6_K")
+QUICK_COLUMNS = (1, 4, 64)
+
+
+@dataclasses.dataclass
+class Context:
+    """What a section may use; `rival` gets the features of the build once it runs."""
+
+    args: argparse.Namespace
+    threads: roofs.Threads
+    rival: RivalChoice
+
+    def on_features(self, text: str) -> None:
+        self.rival = dataclasses.replace(self.rival, features=text)
+
+    def models(self) -> Iterator[tuple[str, Path]]:
+        for name in self.args.models:
+            yield name, files.path_of(name)
+
+
+def _roofs(c: Context) -> Iterator[Row]:
+    yield from roofs.measure(c.threads)
+
+
+def _ops(c: Context) -> Iterator[Row]:
+    yield from ops.measure(c.threads, c.args.types, c.args.columns)
+
+
+def _sampling(c: Context) -> Iterator[Row]:
+    yield from sampling.measure(20 if c.args.quick else 200)
+
+
+def _steps(c: Context) -> Iterator[Row]:
+    for name, path in c.models():
+        yield from steps.measure(
+            name, path, c.threads, c.args.steps, c.args.pairs, c.rival, c.on_features
+        )
+
+
+def _speed(c: Context) -> Iterator[Row]:
+    args = c.args
+    for name, path in c.models():
+        plan = speed.Plan(
+            args.prefill,
+            args.decode,
+            tuple(d for d in args.depths if d == 0 or args.deep in ("", name)),
+            tuple(args.kv_types),
+            tuple(args.batches),
+        )
+        yield from speed.measure(name, path, c.threads, plan, args.pairs, c.rival, c.on_features)
+
+
+def _memory(c: Context) -> Iterator[Row]:
+    for name, path in c.models():
+        yield from memory.measure(name, path, c.threads, c.rival, tuple(c.args.kv_types))
+
+
+def _pool(c: Context) -> Iterator[Row]:
+    name = c.args.models[0]
+    yield from pool.measure(name, files.path_of(name), c.args.pairs)
+
+
+def _start(c: Context) -> Iterator[Row]:
+    yield from start.measure(c.args.pairs, rival=c.rival.wanted)
+
+
+SECTIONS: dict[str, Callable[[Context], Iterator[Row]]] = {
+    "roofs": _roofs,
+    "ops": _ops,
+    "sampling": _sampling,
+    "start": _start,
+    "memory": _memory,
+    "pool": _pool,
+    "steps": _steps,
+    "speed": _speed,
+}
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    """The arguments; what --quick does not leave at its full value is in the table below."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "sections",
         nargs="*",
         metavar="SECTION",
         help=f"of {', '.join(SECTIONS)}; all when none is named",
     )
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        default=list(MODELS),
-        metavar="NAME",
-        help="catalogue names, synthetic:SHAPE:MIX or paths",
-    )
-    parser.add_argument("--types", nargs="+", default=list(ops.TYPES), choices=ops.TYPES)
-    parser.add_argument("--columns", nargs="+", type=int, default=list(ops.COLUMNS))
-    parser.add_argument(
-        "--batches",
-        nargs="+",
-        type=int,
-        default=[1],
-        metavar="N",
-        help="sequences that decode side by side",
-    )
-    parser.add_argument("--threads", type=int, default=0, help="0: the default of this machine")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--prefill", type=int, default=512, metavar="TOKENS")
-    parser.add_argument("--decode", type=int, default=32, metavar="TOKENS")
-    parser.add_argument("--json", action="store_true", help="JSON instead of the table")
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="a picture of the paired ratios")
-    parser.add_argument("--no-csv", action="store_true", help="keep no row")
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a first look, within three minutes")
+    add("--models", nargs="+", metavar="NAME", help="catalogue names, synthetic:SHAPE:MIX or paths")
+    add("--types", nargs="+", choices=ops.TYPES)
+    add("--columns", nargs="+", type=int, metavar="N")
+    add("--steps", nargs="+", type=int, metavar="N", help="tokens in a step, for r(n)")
+    add("--depths", nargs="+", type=int, metavar="N", help="tokens before a prefill or decode")
+    add("--kv-types", nargs="+", choices=("f16", "q8_0"))
+    add("--batches", nargs="+", type=int, metavar="N", help="sequences that decode side by side")
+    add("--threads", type=int, default=0, help="0: the default of this machine")
+    add("--pairs", type=int)
+    add("--prefill", type=int, metavar="TOKENS")
+    add("--decode", type=int, metavar="TOKENS")
+    add("--no-rival", action="store_true", help="our engine alone")
+    add("--rival", type=Path, metavar="FOLDER", help="lib folder of another llama-cpp-python build")
+    add("--json", action="store_true", help="JSON instead of the table")
+    add("--plots", type=Path, metavar="FOLDER", help=f"PNG pictures (make bench: {plots.FOLDER})")
+    add("--no-csv", action="store_true", help="keep no row; pictures show this run alone")
     args = parser.parse_args(argv)
+    args.deep = "" if args.models else DEEP
+    for name, full, quick in (
+        ("models", MODELS, (MODELS[0], MODELS[-1])),
+        ("types", ops.TYPES, QUICK_TYPES),
+        ("columns", ops.COLUMNS, QUICK_COLUMNS),
+        ("steps", range(1, 17), (1, 2, 4, 8)),
+        ("depths", (0, 4096, 8192), (0,)),
+        ("kv_types", ("f16", "q8_0"), ("f16",)),
+        ("batches", (1, 2, 4, 8, 16, 32), (1, 4)),
+    ):
+        if not getattr(args, name):
+            setattr(args, name, list(quick if args.quick else full))
+    if args.quick and not args.sections:
+        args.sections = [name for name in SECTIONS if name not in ("start", "pool")]
+    args.pairs = args.pairs or (3 if args.quick else 5)
+    args.prefill = args.prefill or (256 if args.quick else 512)
+    args.decode = args.decode or (16 if args.quick else 32)
     if unknown := set(args.sections) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}: choose from {', '.join(SECTIONS)}")
     return args
 
 
-def measure(
-    args: argparse.Namespace, threads: ops.Threads, rival: list[str]
-) -> Iterator[report.Row]:
-    """Yields all rows that were asked for; the rival's CPU features go into `rival`."""
-    sections = args.sections or SECTIONS
-    if "roofs" in sections:
-        yield report.Row("roof", "read of 1 GiB", "GB/s", threads.read_gb_per_s())
-        for isa in machine.facts().isas:
-            yield report.Row("roof", f"int8 dot, {isa}", "Gop/s", threads.int8_gop_per_s(isa))
-    if "ops" in sections:
-        yield from ops.measure(threads, args.types, args.columns)
-    if "sampling" in sections:
-        yield from sampling.measure()
-    if "speed" in sections:
-        wanted = speed.tests(args.prefill, args.decode, args.batches)
-        for name in args.models:
-            path = files.path_of(name)
-            yield from speed.measure(name, path, threads, wanted, args.pairs, rival.append)
+def measure(context: Context) -> Iterator[Row]:
+    """Yields the rows of all sections that were asked for. A section that fails says so and the
+    others run; then RuntimeError is raised at the end."""
+    failed = []
+    for name in context.args.sections or SECTIONS:
+        try:
+            yield from SECTIONS[name](context)
+        except (RuntimeError, OSError, LocalLLMError) as e:
+            print(f"error: section {name}: {e}", file=sys.stderr)
+            failed.append(name)
+    if failed:
+        raise RuntimeError(f"sections that failed: {', '.join(failed)}")
 
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    threads = ops.Threads(args.threads)
-    rows: list[report.Row] = []
-    rival: list[str] = []
+    if args.rival:  # llama-cpp-python reads it in every process that is started from here
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(args.rival.resolve())
+    threads = roofs.Threads(args.threads)
+    context = Context(args, threads, RivalChoice(not args.no_rival, not args.quick))
+    rows: list[Row] = []
     status = 0
     try:
-        for row in measure(args, threads, rival):
+        for row in measure(context):
             rows.append(row)
             figure = f"{row.test}, {row.subject}: {row.ours:.4g} {row.unit}"
             ratio = "" if row.ratio is None else f", {row.ratio:.2f}x"
@@ -92,12 +197,16 @@ def main(argv: list[str] | None = None) -> int:
         status = 1
     if not rows:
         return status
-    run = report.describe_run(machine.facts().isa, threads.count, rival[-1] if rival else "")
+    run = report.describe_run(machine.facts().isa, threads.count, context.rival.features)
     print(report.as_json(run, rows) if args.json else report.table(rows))
+    shown = rows
     if not args.no_csv:
-        print(f"rows added to {report.append_csv(run, rows)}", file=sys.stderr)
-    if args.plot:
-        report.plot(rows, args.plot)
+        path = report.append_csv(run, rows)
+        shown = report.latest(path)
+        print(f"rows added to {path}", file=sys.stderr)
+    if args.plots:
+        for picture in plots.draw(shown, args.plots):
+            print(f"picture {picture}", file=sys.stderr)
     return status
 
 

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 
 from benchmarks.report import Row
+from benchmarks.roofs import INT8, READ, Threads
 from benchmarks.synthetic import random_rows
 from localllm import native
 from localllm.native import ffi, lib
@@ -21,27 +22,6 @@ COLUMNS = (1, 2, 3, 4, 8, 16, 64, 512)
 SMALL = (4096, 4096)  # rows, inputs; its products are many enough for 16 columns and more
 LARGE = (16384, 8192)  # for few columns, where reading the weights is what takes time
 FLOAT_TYPES = ("F16", "BF16", "F32")
-
-
-class Threads:
-    """A thread pool and the roofs of the machine under it."""
-
-    def __init__(self, n_threads: int = 0) -> None:
-        self.handle = native.create(
-            "llm_threads *", lib.llm_threads_create, lib.llm_threads_destroy, n_threads
-        )
-        self.count: int = lib.llm_threads_count(self.handle)
-
-    def read_gb_per_s(self, n_bytes: int = 1 << 30) -> float:
-        out = ffi.new("double *")
-        native.call(lib.llm_roof_bandwidth, self.handle, n_bytes, out)
-        return float(out[0])
-
-    def int8_gop_per_s(self, isa: str | None = None) -> float:
-        out = ffi.new("double *")
-        name = ffi.new("char[]", isa.encode()) if isa else ffi.NULL
-        native.call(lib.llm_roof_int8, self.handle, name, out)
-        return float(out[0])
 
 
 class Weight:
@@ -101,7 +81,7 @@ def measure(
                     f"matmul {n} column{'s' * (n > 1)}", type_name,
                     "GB/s" if memory_bound and not floats else "Gop/s",
                     (weight.n_bytes if memory_bound and not floats else ops) / 1e9 / seconds,
-                    roof="" if floats else "read GB/s" if memory_bound else "int8 Gop/s",
+                    roof="" if floats else READ if memory_bound else INT8,
                     roof_value=None if floats else bandwidth if memory_bound else rate,
                     share=None if floats else least / seconds,
                 )  # fmt: skip

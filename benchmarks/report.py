@@ -8,7 +8,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class Row:
     roof: str = ""  # "read GB/s", "int8 Gop/s"
     roof_value: float | None = None
     share: float | None = None
+    rival_variant: str = ""  # the options that were fastest for the rival
+    note: str = ""  # why there is no ratio
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def machine_name() -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """One table, a line a row."""
-    head = ("test", "subject", "ours", "rival", "ratio", "(range)", "share of roof")
+    head = ("test", "subject", "ours", "rival", "ratio", "(range)", "share of roof", "rival ran as")
     lines = [head]
     for r in rows:
         spread = "" if r.ratio_low is None else f"{r.ratio_low:.2f}..{r.ratio_high:.2f}"
@@ -91,7 +93,7 @@ def table(rows: Sequence[Row]) -> str:
             r.test, r.subject, f"{r.ours:.4g} {r.unit}",
             "" if r.rival is None else f"{r.rival:.4g}",
             "" if r.ratio is None else f"{r.ratio:.2f}x", spread,
-            roof if r.share is None else f"{r.share:4.0%} {roof}",
+            roof if r.share is None else f"{r.share:4.0%} {roof}", r.rival_variant or r.note,
         ))  # fmt: skip
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
@@ -100,46 +102,60 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
+def columns() -> list[str]:
+    """The header of the CSV files."""
+    return [f.name for kind in (Run, Row) for f in fields(kind)]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a file as text; columns that an older file lacks are empty."""
+    with path.open(newline="", encoding="utf-8") as f:
+        return [dict.fromkeys(columns(), "") | row for row in csv.DictReader(f)]
+
+
 def append_csv(run: Run, rows: Sequence[Row], folder: Path = RESULTS) -> Path:
-    """Adds the rows to <machine>.csv, with the commit in each; the path of the file."""
+    """Adds the rows to <machine>.csv, with the commit in each; the path of the file. A file with an
+    older header gets today's."""
     path = folder / f"{run.machine}.csv"
     folder.mkdir(parents=True, exist_ok=True)
-    is_new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as f:
-        names = [*asdict(run), *asdict(rows[0])]
-        writer = csv.DictWriter(f, names, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        for row in rows:
-            values = asdict(run) | asdict(row)
-            writer.writerow({
-                k: f"{v:.5g}" if isinstance(v, float) else "" if v is None else v
-                for k, v in values.items()
-            })  # fmt: skip
+    kept = read_csv(path) if path.exists() else []
+    added = [{k: _cell(v) for k, v in (asdict(run) | asdict(row)).items()} for row in rows]
+    partial = path.with_suffix(".partial")
+    with partial.open("w", newline="", encoding="utf-8") as f:
+        writer = csv.DictWriter(f, columns(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*kept, *added])
+    partial.replace(path)
     return path
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return "" if value is None else str(value)
+
+
+def latest(path: Path) -> list[Row]:
+    """The newest row of each test and subject in a CSV file."""
+    newest: dict[tuple[str, str], Row] = {}
+    for cells in read_csv(path):
+        newest.pop((cells["test"], cells["subject"]), None)
+        newest[cells["test"], cells["subject"]] = _row(cells)
+    return list(newest.values())
+
+
+def _row(cells: dict[str, str]) -> Row:
+    values: dict[str, object] = {}
+    for f in fields(Row):
+        text = cells[f.name]
+        if "str" in str(f.type):
+            values[f.name] = text
+        elif "int" in str(f.type):
+            values[f.name] = int(text or 0)
+        else:
+            values[f.name] = float(text) if text else None
+    return Row(**values)  # type: ignore[arg-type]
 
 
 def as_json(run: Run, rows: Sequence[Row]) -> str:
     return json.dumps({"run": asdict(run), "rows": [asdict(r) for r in rows]}, indent=1)
-
-
-def plot(rows: Sequence[Row], path: Path) -> None:
-    """A bar a paired row: how many times faster than the rival. Needs matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    paired = [r for r in rows if r.ratio is not None]
-    figure, axes = pyplot.subplots(figsize=(8, 0.45 * len(paired) + 1.2))
-    names = [f"{r.subject}, {r.test}" for r in paired]
-    ratios = [r.ratio or 0.0 for r in paired]
-    low = [(r.ratio or 0.0) - (r.ratio_low or 0.0) for r in paired]
-    high = [(r.ratio_high or 0.0) - (r.ratio or 0.0) for r in paired]
-    axes.barh(names, ratios, xerr=[low, high])
-    axes.axvline(1, color="black", linewidth=1)
-    axes.invert_yaxis()
-    axes.set_xlabel("speed, times llama.cpp's (median and range of pairs)")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)

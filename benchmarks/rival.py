@@ -1,25 +1,21 @@
 """The engine to compare with: llama.cpp through the low-level API of ``llama-cpp-python``.
 
-Batched, the same threads, flash attention and repacked weights on or off, whichever is faster. Text
-never enters: tokens are numbers, so files without a tokenizer work. `RivalProcess` runs it in a
-process of its own: its waiting threads spin, and some builds crash (gcc 12 on a CPU with AMX).
+Batched, with the same threads. Text never enters: tokens are numbers, so files without a tokenizer
+work. `benchmarks/rival_process.py` runs it in a process of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.ours import prompt
+from benchmarks.ours import STEP_TRIES, prompt
 
 _quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
 _KV_TYPES = {"f16": llama_cpp.GGML_TYPE_F16, "q8_0": llama_cpp.GGML_TYPE_Q8_0}
@@ -33,7 +29,8 @@ def features() -> str:
 
 
 class Rival:
-    """A loaded model with one context; each call runs one batch from the given positions."""
+    """A loaded model with one context. Sequences filled to a depth are held from one call to the
+    next; what a timed call adds is cut off again. Raises RuntimeError when llama.cpp refuses."""
 
     def __init__(
         self,
@@ -67,26 +64,55 @@ class Rival:
         )
         options.type_k = options.type_v = _KV_TYPES[kv_type]
         options.kv_unified = True
+        options.swa_full = False  # a window costs no more than a window
         options.no_perf = True
         self._context = llama_cpp.llama_init_from_model(self._model, options)
         if not self._context:
             llama_cpp.llama_model_free(self._model)
             raise RuntimeError(f"llama.cpp made no context for {path}")
+        self._max_batch = max_batch_tokens
         self._batch = llama_cpp.llama_batch_init(max_batch_tokens, 0, 1)
         vocab = llama_cpp.llama_model_get_vocab(self._model)
         self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(vocab)
+        self._held: dict[int, int] = {}  # tokens by sequence
 
     def close(self) -> None:
         llama_cpp.llama_batch_free(self._batch)
         llama_cpp.llama_free(self._context)
         llama_cpp.llama_model_free(self._model)
 
-    def clear(self) -> None:
-        """Forgets all sequences."""
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), False)
+    @property
+    def holds_much(self) -> bool:
+        """Whether the held sequences would take long to fill again."""
+        return sum(self._held.values()) >= 2048
 
-    def step(self, feeds: Sequence[tuple[int, int, Sequence[int]]]) -> None:
-        """Runs (sequence, first position, tokens) feeds; logits of the last token of each."""
+    def _cut(self, sequence: int, n_tokens: int) -> None:
+        memory = llama_cpp.llama_get_memory(self._context)
+        llama_cpp.llama_memory_seq_rm(memory, sequence, n_tokens, -1)
+
+    def _hold(self, n_sequences: int, depth: int) -> None:
+        """Makes sequences 0 .. n_sequences - 1 hold exactly `depth` tokens, and no others any."""
+        if not depth or len(self._held) > n_sequences:
+            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), False)
+            self._held.clear()
+        for sequence in range(n_sequences if depth else 0):
+            have = self._held.get(sequence, 0)
+            if have > depth:
+                self._cut(sequence, depth)
+            if have < depth:
+                self._prefill(sequence, have, prompt(depth)[have:])
+            self._held[sequence] = depth
+
+    def _prefill(self, sequence: int, first: int, tokens: Sequence[int]) -> None:
+        for begin in range(0, len(tokens), self._max_batch):
+            part = tokens[begin : begin + self._max_batch]
+            self.step([(sequence, first + begin, part)])
+
+    def step(
+        self, feeds: Sequence[tuple[int, int, Sequence[int]]], all_logits: bool = False
+    ) -> None:
+        """Runs (sequence, first position, tokens) feeds; logits of the last token of each, or of
+        every token."""
         batch, n = self._batch, 0
         for sequence, first, tokens in feeds:
             for i, token in enumerate(tokens):
@@ -94,7 +120,7 @@ class Rival:
                 batch.pos[n] = first + i
                 batch.n_seq_id[n] = 1
                 batch.seq_id[n][0] = sequence
-                batch.logits[n] = i == len(tokens) - 1
+                batch.logits[n] = all_logits or i == len(tokens) - 1
                 n += 1
         batch.n_tokens = n
         status = llama_cpp.llama_decode(self._context, batch)
@@ -106,109 +132,40 @@ class Rival:
         pointer = llama_cpp.llama_get_logits_ith(self._context, i)
         return np.ctypeslib.as_array(pointer, (self.n_vocab,))
 
-    def time_prefill(self, tokens: Sequence[int]) -> float:
-        """Seconds to run tokens from an empty cache, logits of the last one included."""
-        self.clear()
+    def time_prefill(self, n_tokens: int, depth: int = 0) -> float:
+        """Seconds to run n_tokens behind `depth` others, logits of the last one included."""
+        self._hold(1, depth)
+        tokens = prompt(n_tokens)
         begin = time.perf_counter()
-        self.step([(0, 0, tokens)])
+        self._prefill(0, depth, tokens)
         self.logits()
-        return time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
+        self._cut(0, depth)
+        return seconds
 
-    def time_decode(self, n_steps: int, first: int, n_sequences: int = 1) -> float:
-        """Seconds of n_steps greedy steps from position first, filled with a prefill before."""
-        self.clear()
-        for sequence in range(n_sequences):
-            self.step([(sequence, 0, prompt(first))])
+    def time_decode(self, n_steps: int, depth: int, n_sequences: int = 1) -> float:
+        """Seconds of n_steps greedy steps of sequences with `depth` tokens each."""
+        self._hold(n_sequences, depth)
         last = [1] * n_sequences
         begin = time.perf_counter()
         for step in range(n_steps):
-            self.step([(s, first + step, [last[s]]) for s in range(n_sequences)])
+            self.step([(s, depth + step, [last[s]]) for s in range(n_sequences)])
             last = [int(self.logits(i).argmax()) for i in range(n_sequences)]
-        return time.perf_counter() - begin
-
-
-Variant = tuple[bool, bool]  # flash attention, repacked weights
-_VARIANTS: list[Variant] = [(True, True), (False, True), (True, False), (False, False)]
-
-
-class _Variants:
-    """One variant of a rival in memory at a time, unless two of them win for different tests."""
-
-    def __init__(self, path: Path, options: dict[str, Any]) -> None:
-        self._path, self._options = path, options
-        self._loaded: dict[Variant, Rival] = {}
-        self._best: dict[str, Variant] = {}
-
-    def time(self, method: str, args: tuple[Any, ...]) -> float:
-        """Seconds of a `Rival` method; the first call of each kind tries all variants twice."""
-        kind = f"{method}{args[1:]}"
-        if kind not in self._best:
-            tries = {v: self._try(v, method, args) for v in _VARIANTS}
-            self._best[kind] = min(_VARIANTS, key=tries.__getitem__)
-        seconds: float = getattr(self._rival(self._best[kind]), method)(*args)
+        seconds = time.perf_counter() - begin
+        for sequence in range(n_sequences):
+            self._cut(sequence, depth)
         return seconds
 
-    def _try(self, variant: Variant, method: str, args: tuple[Any, ...]) -> float:
-        rival = self._rival(variant)
-        seconds: float = min(getattr(rival, method)(*args) for _ in range(2))
-        if variant not in self._best.values():
-            self._loaded.pop(variant).close()
-        return seconds
-
-    def _rival(self, variant: Variant) -> Rival:
-        if variant not in self._loaded:
-            flash, repack = variant
-            self._loaded[variant] = Rival(
-                self._path, flash_attention=flash, repack=repack, **self._options
-            )
-        return self._loaded[variant]
-
-
-def _serve(pipe: Connection, path: Path, options: dict[str, Any]) -> None:
-    """The child: times what the parent asks for."""
-    variants = _Variants(path, options)
-    pipe.send(features())
-    while (request := pipe.recv()) is not None:
-        try:
-            pipe.send(variants.time(*request))
-        except RuntimeError as e:
-            pipe.send(e)
-
-
-class RivalProcess:
-    """A rival in a child process, in the variant that is fastest for each kind of run."""
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        """options: those of `Rival`, but the variant. Raises RuntimeError if it crashes."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, child = context.Pipe()
-        self._process = context.Process(target=_serve, args=(child, path, options), daemon=True)
-        self._process.start()
-        child.close()
-        self.features: str = self._receive()
-
-    def _receive(self) -> Any:
-        try:
-            answer = self._pipe.recv()
-        except EOFError:
-            self._process.join(10)
-            raise RuntimeError(
-                f"llama.cpp died (exit code {self._process.exitcode}); a build by gcc 12 on a CPU "
-                "with AMX needs CMAKE_ARGS='-DCMAKE_CXX_FLAGS=-mno-amx-tile "
-                "-DCMAKE_C_FLAGS=-mno-amx-tile'"
-            ) from None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def time(self, method: str, *args: Any) -> float:
-        """Seconds of a `Rival` method. Raises RuntimeError if the rival refuses or crashes."""
-        self._pipe.send((method, args))
-        seconds: float = self._receive()
-        return seconds
-
-    def close(self) -> None:
-        if self._process.is_alive():
-            self._pipe.send(None)
-            self._process.join(10)
-        self._pipe.close()
+    def time_step(self, n_tokens: int, depth: int, n_sequences: int = 1) -> float:
+        """Seconds of one step of n_tokens in each sequence, with logits for every token. The
+        shorter of two."""
+        self._hold(n_sequences, depth)
+        tokens, best = prompt(n_tokens), float("inf")
+        for _ in range(STEP_TRIES):
+            begin = time.perf_counter()
+            self.step([(s, depth, tokens) for s in range(n_sequences)], all_logits=True)
+            self.logits()
+            best = min(best, time.perf_counter() - begin)
+            for sequence in range(n_sequences):
+                self._cut(sequence, depth)
+        return best

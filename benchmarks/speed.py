@@ -1,104 +1,96 @@
-"""Prefill and decode of whole models, this engine and the rival in turn: A B A B."""
+"""Prefill and decode of whole models: at depth 0 and far into a context, with f16 and q8_0 keys and
+values, alone and many sequences side by side; both engines in turn."""
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.ops import Threads
-from benchmarks.ours import Ours, prompt
+from benchmarks import pairs
+from benchmarks.ours import Ours
+from benchmarks.pairs import Engines, RivalChoice, Test
 from benchmarks.report import Row
-from benchmarks.rival import RivalProcess
+from benchmarks.roofs import INT8, READ, Threads
 from localllm.store.work import Work, work_of
 
-SETTLE_SECONDS = 0.03  # the other engine's threads spin for some milliseconds after their last job
+SHALLOW = 32  # tokens before a decode at "depth 0"
+FEWEST_STEPS = 8  # of a decode, however many sequences or tokens before it
 
 
 @dataclass(frozen=True)
-class Test:
-    """A timed run: n_tokens come out of (or go into) one call of method with args."""
+class Plan:
+    """What to run for a model. depths: tokens before the test, of `n_prefill` more tokens and of
+    n_decode steps; batches: sequences that decode side by side, at depth 0 with f16 only."""
 
-    name: str
-    method: str  # of `Ours` and `Rival`
-    args: tuple[object, ...]
-    n_tokens: int
+    n_prefill: int = 512
+    n_decode: int = 32
+    depths: tuple[int, ...] = (0,)
+    kv_types: tuple[str, ...] = ("f16", "q8_0")
+    batches: tuple[int, ...] = (1,)
 
 
-def tests(n_prefill: int, n_decode: int, batches: Sequence[int]) -> list[Test]:
-    found = [Test(f"prefill {n_prefill}", "time_prefill", (prompt(n_prefill),), n_prefill)]
-    for n in batches:
-        name = "decode" if n == 1 else f"decode, batch of {n}"
-        found.append(Test(name, "time_decode", (n_decode, 32, n), n_decode * n))
+def test_name(what: str, depth: int, kv_type: str) -> str:
+    """`prefill 512 at 4096, q8_0 KV`; f16 and depth 0 go without saying."""
+    return what + (f" at {depth}" if depth else "") + (f", {kv_type} KV" * (kv_type != "f16"))
+
+
+def _class_of(depth: int) -> str:
+    """The rival's variant is chosen once for all depths but 0, at the first of them."""
+    return "deep" if depth else "at 0"
+
+
+def tests(plan: Plan, kv_type: str, work: Work, kv_bytes: Callable[[int], float]) -> list[Test]:
+    """The tests of a plan with one KV type, the deepest last. kv_bytes: of `Ours`."""
+    found = []
+    for depth in sorted(plan.depths):
+        ops = plan.n_prefill * work.layer_ops + work.head_ops
+        name = test_name(f"prefill {plan.n_prefill}", depth, kv_type)
+        args: tuple[int, ...] = (plan.n_prefill, depth)
+        kind = f"prefill, {_class_of(depth)}"
+        found.append(Test(name, "time_prefill", args, plan.n_prefill, INT8, ops / 1e9, kind))
+        for n in plan.batches if not depth and kv_type == "f16" else (1,):
+            steps = max(FEWEST_STEPS, plan.n_decode // (2 if depth else n))
+            before = depth or SHALLOW
+            name = test_name("decode" if n == 1 else f"decode, batch of {n}", depth, kv_type)
+            need = steps * (work.step_bytes + n * kv_bytes(before)) / 1e9
+            args = (steps, before, n)
+            kind = f"decode, {n} sequences, {_class_of(depth)}"
+            found.append(Test(name, "time_decode", args, steps * n, READ, need, kind))
     return found
 
 
-def _pairs(
-    ours: Ours, rival: RivalProcess, test: Test, n_pairs: int
-) -> tuple[list[float], list[float]]:
-    """Seconds of each engine, run in turn; one run of each before is not counted."""
-    mine: Callable[..., float] = getattr(ours, test.method)
-    times: tuple[list[float], list[float]] = ([], [])
-    mine(*test.args)
-    rival.time(test.method, *test.args)
-    for _ in range(n_pairs):
-        time.sleep(SETTLE_SECONDS)
-        times[0].append(mine(*test.args))
-        time.sleep(SETTLE_SECONDS)
-        times[1].append(rival.time(test.method, *test.args))
-    return times
+def n_ctx_tokens(wanted: Sequence[Test]) -> int:
+    """Tokens of context that the largest of the tests takes, with room for blocks in part."""
+    most = 0
+    for test in wanted:
+        n_sequences = test.args[2] if len(test.args) > 2 else 1
+        most = max(most, n_sequences * (test.args[0] + test.args[1] + 96))
+    return most
 
 
 def measure(
     name: str,
     path: Path,
     threads: Threads,
-    wanted: Sequence[Test],
+    plan: Plan,
     n_pairs: int,
+    choice: RivalChoice,
     on_features: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Row]:
-    """Yields a row per test. Raises RuntimeError when the rival cannot run the file."""
+    """Yields a row per test."""
     work = work_of(path)
-    most = max([16, *(int(str(t.args[2])) for t in wanted if t.method == "time_decode")])
-    ours = Ours(path, n_threads=threads.count, max_sequences=most)
-    try:
-        rival = RivalProcess(path, n_threads=threads.count, max_sequences=most)
-        on_features(rival.features)
-        try:
-            for test in wanted:
-                bandwidth, rate = threads.read_gb_per_s(), threads.int8_gop_per_s()
-                mine, theirs = _pairs(ours, rival, test, n_pairs)
-                bandwidth = max(bandwidth, threads.read_gb_per_s())
-                rate = max(rate, threads.int8_gop_per_s())
-                yield _row(name, test, work, mine, theirs, bandwidth, rate)
-        finally:
-            rival.close()
-    finally:
-        ours.close()
-
-
-def _row(
-    name: str,
-    test: Test,
-    work: Work,
-    mine: list[float],
-    theirs: list[float],
-    bandwidth: float,
-    rate: float,
-) -> Row:
-    ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
-    seconds = statistics.median(mine)
-    if test.method == "time_prefill":
-        roof, roof_value = "int8 Gop/s", rate
-        reached = (test.n_tokens * work.layer_ops + work.head_ops) / 1e9 / seconds
-    else:
-        n_steps = int(str(test.args[0]))
-        roof, roof_value = "read GB/s", bandwidth
-        reached = n_steps * work.step_bytes / 1e9 / seconds
-    return Row(
-        test.name, name, "tok/s", test.n_tokens / seconds,
-        test.n_tokens / statistics.median(theirs), statistics.median(ratios), min(ratios),
-        max(ratios), len(ratios), roof, roof_value, reached / roof_value,
-    )  # fmt: skip
+    for kv_type in plan.kv_types:
+        wanted = tests(plan, kv_type, work, lambda depth: 0.0)
+        with Engines(
+            path,
+            threads,
+            choice,
+            n_ctx_tokens=n_ctx_tokens(wanted),
+            max_sequences=max(plan.batches),
+            kv_type=kv_type,
+            on_features=on_features,
+        ) as engines:
+            ours: Ours = engines.ours
+            for test in tests(plan, kv_type, work, ours.kv_bytes):
+                yield pairs.run(engines, name, test, n_pairs)

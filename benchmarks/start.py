@@ -84,7 +84,7 @@ def first_token(name: str, path: Path, n_pairs: int, *, rival: bool = True) -> R
     ours = statistics.median(each[0] for each in times)
     if not rival:
         return Row("start to first token", name, "s", ours)
-    ratios = [each[0] / each[1] for each in times]
+    ratios = [each[1] / each[0] for each in times]
     return Row(
         "start to first token",
         name,

@@ -2,7 +2,8 @@
 
 Speed depends on shapes and types only, so such a file is as good as a real one for timing. Scales
 are chosen so that activations stay finite and sane: a weight has mean 0 and standard deviation
-1 / sqrt(inputs). The files have no tokenizer (``tokenizer.ggml.model = no_vocab``).
+1 / sqrt(inputs). Large tensors repeat a random chunk. The files have no tokenizer
+(``tokenizer.ggml.model = no_vocab``); llama.cpp loads them, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf
@@ -20,6 +21,9 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType as Type
 
 Bytes = npt.NDArray[np.uint8]
+
+
+CHUNK_BLOCKS = 65521  # random blocks before they repeat; prime, so that rows are not alike
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Shape:
     tied: bool
 
 
+# 1b, 3b and 8b: Llama 3.2 and 3.1 of these sizes. 0.5b: their make, with fewer and narrower layers.
 SHAPES = {
     "0.5b": Shape(24, 1024, 4096, 16, 4, 64, 128256, True),
     "1b": Shape(16, 2048, 8192, 32, 8, 64, 128256, True),
@@ -73,7 +78,22 @@ MIXES = {"Q4_K_M": (Type.Q4_K, Type.Q6_K), "Q5_K_M": (Type.Q5_K, Type.Q6_K)}
 
 
 def mix_names() -> list[str]:
+    """The mixes with a name of their own; `mix_types` knows all pairs of types beside them."""
     return [*MIXES, *(t.name for t in (*FLOATS, *BLOCKS))]
+
+
+def mix_types(mix: str) -> tuple[Type, Type]:
+    """The type of most matrices and the better one of `_tensors`: of `Q4_K_M`, of one type alone
+    (`Q8_0`), or of any two (`Q4_0+Q6_K`). Raises ValueError."""
+    if mix in MIXES:
+        return MIXES[mix]
+    low, _, high = mix.partition("+")
+    known = {t.name: t for t in (*FLOATS, *BLOCKS)}
+    if low not in known or (high or low) not in known:
+        raise ValueError(
+            f"no mix {mix!r}: one of {', '.join(mix_names())}, or two types joined by +"
+        )
+    return known[low], known[high or low]
 
 
 def _set_scale(blocks: Bytes, layout: Blocks, scale: float) -> None:
@@ -97,18 +117,20 @@ def random_rows(
 ) -> Bytes:
     """Raw bytes [n_rows, row bytes] of random weights with mean 0 and the given deviation."""
     if quant in FLOATS:
-        values = rng.standard_normal((n_rows, n_cols), np.float32) * np.float32(deviation)
-        raw: Bytes = np.ascontiguousarray(gguf.quantize(values, quant)).view(np.uint8)
-        return raw
+        n_values = min(n_rows * n_cols, 16 * CHUNK_BLOCKS)
+        values = rng.standard_normal(n_values, np.float32) * np.float32(deviation)
+        raw: Bytes = np.ascontiguousarray(gguf.quantize(values[None], quant)).view(np.uint8)
+        return np.resize(raw, (n_rows, n_cols * raw.size // n_values))
     block_elements, block_bytes = gguf.GGML_QUANT_SIZES[quant]
     if n_cols % block_elements:
         raise ValueError(f"{quant.name}: {n_cols} columns are no multiple of {block_elements}")
     n_blocks = n_rows * n_cols // block_elements
-    words = rng.integers(0, 2**64, (n_blocks * block_bytes + 7) // 8, np.uint64)
-    blocks = words.view(np.uint8)[: n_blocks * block_bytes].reshape(n_blocks, block_bytes)
+    n_random = min(n_blocks, CHUNK_BLOCKS)
+    words = rng.integers(0, 2**64, (n_random * block_bytes + 7) // 8, np.uint64)
+    blocks = words.view(np.uint8)[: n_random * block_bytes].reshape(n_random, block_bytes)
     scale = 0.0 if deviation == 0 else deviation / _unit_deviation(quant)
     _set_scale(blocks, BLOCKS[quant], scale)
-    return blocks.reshape(n_rows, -1)
+    return np.resize(blocks, (n_rows, n_cols // block_elements * block_bytes))
 
 
 def _more_bits(layer: int, n_layers: int) -> bool:
@@ -118,13 +140,15 @@ def _more_bits(layer: int, n_layers: int) -> bool:
 
 
 def _tensors(s: Shape, mix: str, n_identity: int) -> Iterator[tuple[str, int, int, Type, float]]:
-    """Yields name, rows, columns, type, deviation; one row and deviation -1: a norm of ones."""
-    low, high = MIXES[mix] if mix in MIXES else (Type[mix], Type[mix])
+    """Yields name, rows, columns, type, deviation; one row and deviation -1: a norm of ones. The
+    other layers have the types of a model without the identity layers."""
+    low, high = mix_types(mix)
+    n_real = s.n_layers - n_identity
     yield "token_embd.weight", s.n_vocab, s.n_embd, high if s.tied else low, 0.02
     n_q, n_kv = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
     for i in range(s.n_layers):
-        better = high if _more_bits(i, s.n_layers) else low
-        out = 0.0 if i >= s.n_layers - n_identity else 1.0  # nothing is added to the residual
+        better = high if _more_bits(i, n_real if i < n_real else s.n_layers) else low
+        out = 0.0 if i >= n_real else 1.0  # nothing is added to the residual
         yield f"blk.{i}.attn_norm.weight", 1, s.n_embd, Type.F32, -1
         yield f"blk.{i}.attn_q.weight", n_q, s.n_embd, low, s.n_embd**-0.5
         yield f"blk.{i}.attn_k.weight", n_kv, s.n_embd, low, s.n_embd**-0.5
@@ -147,8 +171,11 @@ def write(
     seed: int = 0,
     vocabulary: Callable[[gguf.GGUFWriter, int], None] | None = None,
 ) -> None:
-    """Writes a model file; a name in ``mix_names()`` says the types, see ``_tensors``. vocabulary:
-    adds a tokenizer of so many tokens (None: the file has none)."""
+    """Writes a model file; ``mix`` says the types, see ``mix_types``. The last ``n_identity``
+    layers add nothing: the logits are those of a file without them. vocabulary: adds a tokenizer of
+    so many tokens (None: the file has none). Raises ValueError."""
+    if not 0 <= n_identity <= shape.n_layers:
+        raise ValueError(f"{n_identity} identity layers of {shape.n_layers}")
     w = gguf.GGUFWriter(path, "llama")
     w.add_name(path.stem)
     w.add_block_count(shape.n_layers)
@@ -200,8 +227,9 @@ def ensure(folder: Path, shape: str, mix: str, n_identity: int = 0) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("shape", choices=SHAPES)
-    parser.add_argument("mix", choices=mix_names())
+    parser.add_argument("mix", help=f"{', '.join(mix_names())}, or two types joined by +")
     parser.add_argument("path", type=Path)
+    parser.add_argument("--layers", type=int, metavar="N", help="instead of those of the shape")
     parser.add_argument(
         "--identity-layers",
         type=int,
@@ -211,8 +239,14 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    shape = SHAPES[args.shape]
+    if args.layers is not None:
+        shape = replace(shape, n_layers=args.layers)
     begin = time.perf_counter()
-    write(args.path, SHAPES[args.shape], args.mix, args.identity_layers, args.seed)
+    try:
+        write(args.path, shape, args.mix, args.identity_layers, args.seed)
+    except ValueError as e:
+        parser.error(str(e))
     seconds = time.perf_counter() - begin
     print(f"{args.path}: {args.path.stat().st_size / 1e6:.0f} MB in {seconds:.1f} s")
     return 0

@@ -106,6 +106,10 @@ def main(pytest_arguments: list[str]) -> int:
     if subprocess.run([PYTHON, "scripts/fetch_test_data.py"], cwd=ROOT, check=False).returncode:
         stages.failed.append("test data")
     stages.run("native tests", *native_tests("build/native"))
+    if shutil.which("valgrind") and shutil.which("objdump"):
+        stages.run("code limits", [PYTHON, "scripts/code_limits.py", "build/native"])
+    else:
+        stages.left_out("code limits", "valgrind and objdump not found")
     sanitizer_stages(stages)
     fuzz_stage(stages)
     failed = stages.summary()

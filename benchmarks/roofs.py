@@ -1,0 +1,63 @@
+"""The two roofs of a machine: how fast it reads memory, and how fast it multiplies int8.
+
+Reading is the best of several patterns (streams, prefetch distances) over huge pages where the
+system has them; int8 products are each instruction set's own, kept in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.report import Row
+from localllm import native
+from localllm.engine import machine
+from localllm.native import ffi, lib
+
+READ, INT8 = "read GB/s", "int8 Gop/s"
+
+
+class Threads:
+    """A thread pool and the roofs of the machine under it."""
+
+    def __init__(self, n_threads: int = 0) -> None:
+        self.handle = native.create(
+            "llm_threads *", lib.llm_threads_create, lib.llm_threads_destroy, n_threads
+        )
+        self.count: int = lib.llm_threads_count(self.handle)
+
+    def read_gb_per_s(self, n_bytes: int = 1 << 30) -> float:
+        out = ffi.new("double *")
+        native.call(lib.llm_roof_bandwidth, self.handle, n_bytes, out)
+        return float(out[0])
+
+    def int8_gop_per_s(self, isa: str | None = None) -> float:
+        out = ffi.new("double *")
+        name = ffi.new("char[]", isa.encode()) if isa else ffi.NULL
+        native.call(lib.llm_roof_int8, self.handle, name, out)
+        return float(out[0])
+
+
+class Watch:
+    """The best that one roof reaches in looks taken between the timed runs of a test."""
+
+    def __init__(self, threads: Threads, roof: str) -> None:
+        self._threads, self.roof, self.value = threads, roof, 0.0
+
+    def look(self) -> None:
+        seen = (
+            self._threads.read_gb_per_s() if self.roof == READ else self._threads.int8_gop_per_s()
+        )
+        self.value = max(self.value, seen)
+
+
+def measure(threads: Threads, n_looks: int = 3) -> Iterator[Row]:
+    """Yields a row per roof, the best of n_looks that take turns."""
+    isas = machine.facts().isas
+    best = dict.fromkeys(("", *isas), 0.0)
+    for _ in range(n_looks):
+        best[""] = max(best[""], threads.read_gb_per_s())
+        for isa in isas:
+            best[isa] = max(best[isa], threads.int8_gop_per_s(isa))
+    yield Row("roof", "read of 1 GiB", "GB/s", best[""])
+    for isa in isas:
+        yield Row("roof", f"int8 dot, {isa}", "Gop/s", best[isa])
