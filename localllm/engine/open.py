@@ -28,6 +28,8 @@ THREADS_PER_CPU = 4
 MAX_BATCH_TOKENS = 512
 #: A conversation keeps its sequence and one fork of it (see paged.py).
 N_SEQUENCES = 2
+#: The hint where the cache of the context does not fit.
+_LESS_CONTEXT = "use a smaller --ctx, or --kv-type q8_0, which takes about half"
 
 Notice = Callable[[str], None]
 
@@ -137,6 +139,9 @@ def _open_native(
             n_forks=N_SEQUENCES - 1,
             n_sampled=n_vocab,
         )
+    except OutOfMemoryError as e:
+        model.close()
+        raise OutOfMemoryError(e.message, hint=_LESS_CONTEXT) from e
     except BaseException:
         model.close()
         raise
@@ -188,7 +193,7 @@ def context_that_fits(model: Model, kv_type: str, asked: int, say: Notice) -> in
             return asked
         raise OutOfMemoryError(
             f"a context of {asked} tokens needs {need >> 20} MiB, {free >> 20} MiB are free",
-            hint="use a smaller --ctx, or --kv-type q8_0, which takes about half",
+            hint=_LESS_CONTEXT,
         )
     low, high = min(MIN_CONTEXT, wanted), wanted
     while high - low > 1:

@@ -538,7 +538,7 @@ int main(void) {
     CHECK(llm_gguf_open_memory(&part, 1, &g, &err) == LLM_OK, "%s", err.message);
     for (int32_t kv_type = LLM_KV_F16; g && kv_type <= LLM_KV_Q8_0; kv_type++) {
         engine e;
-        if (engine_open(&e, g, 1, 0, kv_type)) {
+        if (engine_open(&e, g, 3, 0, kv_type)) {
             run_in_chunks(&e, 0, N_TOKENS, expected);
             float low = expected[0], high = expected[0];
             for (size_t i = 0; i < N_TOKENS * N_VOCAB; i++) {

@@ -110,9 +110,9 @@ static void check_shape(int32_t type, int64_t n_rows, int64_t n_cols, const int3
     free_matrix(&m);
 }
 
-/* A NaN or infinite token spoils its own outputs and no other bit. */
-static void check_special_tokens(int32_t type) {
-    enum { ROWS = 20, COLS = 256, TOKENS = 7 };
+/* A NaN or infinite token spoils its own outputs and no other bit, among n tokens. */
+static void check_special_tokens(int32_t type, int32_t n) {
+    enum { ROWS = 20, COLS = 256, TOKENS = 21 };
     matrix m = make_matrix(type, ROWS, COLS);
     float *x = malloc(sizeof *x * TOKENS * COLS), clean[TOKENS * ROWS], y[TOKENS * ROWS];
     random_floats(x, TOKENS * COLS, 1.0f);
@@ -125,16 +125,16 @@ static void check_special_tokens(int32_t type) {
     for (int32_t i = -1; i < N_FAST_ISAS; i++) {
         const char *isa = i < 0 ? "scalar" : fast_isas[i];
         if (!llm_kernels_of(isa)) continue;
-        multiply(isa, &m.panels, x, TOKENS, y);
-        for (int32_t t = 0; t < TOKENS; t++) {
+        multiply(isa, &m.panels, x, n, y);
+        for (int32_t t = 0; t < n; t++) {
             for (int32_t r = 0; r < ROWS; r++) {
                 float got = y[t * ROWS + r];
                 if (t == 1 || t == 3)
-                    EXPECT(!isfinite(got), "%s %s token %d row %d is finite", isa,
-                           m.raw.format->name, t, r);
+                    EXPECT(!isfinite(got), "%s %s token %d of %d, row %d is finite", isa,
+                           m.raw.format->name, t, n, r);
                 else
-                    EXPECT(!memcmp(&got, &clean[t * ROWS + r], 4), "%s %s token %d row %d", isa,
-                           m.raw.format->name, t, r);
+                    EXPECT(!memcmp(&got, &clean[t * ROWS + r], 4), "%s %s token %d of %d, row %d",
+                           isa, m.raw.format->name, t, n, r);
             }
         }
     }
@@ -142,9 +142,10 @@ static void check_special_tokens(int32_t type) {
     free_matrix(&m);
 }
 
-/* Extreme quants and activations: an int16 that saturates somewhere would show here. */
+/* Extreme quants and activations: an int16 that saturates somewhere, or a weight that does not fit
+ * into the signed bytes of a tile, would show here. */
 static void check_extremes(int32_t type) {
-    enum { ROWS = 16, COLS = 512, TOKENS = 5 };
+    enum { ROWS = 16, COLS = 512, TOKENS = 21 };
     matrix m = make_matrix(type, ROWS, COLS);
     const llm_format *f = m.raw.format;
     float x[TOKENS * COLS], want[TOKENS * ROWS], y[TOKENS * ROWS];
@@ -222,7 +223,9 @@ int main(void) {
                     check_shape(type, rows[r], cols[c], counts, 34);
                 else
                     check_shape(type, rows[r], cols[c], few, 4);
-        check_special_tokens(type);
+        check_special_tokens(type, 7);
+        check_special_tokens(type, 12); /* other ways of going about it */
+        check_special_tokens(type, 21);
         check_extremes(type);
     }
     /* More tokens than one strip holds, with activations past its share of the cache. */

@@ -18,6 +18,7 @@ import pytest
 from benchmarks import synthetic
 from localllm.engine import open as opening
 from localllm.engine.runner import Feed, Model, Runner
+from localllm.errors import OutOfMemoryError
 from localllm.store.inspect import GgufFile
 
 #: After the imports of a start: 308 on Linux when this was written, most of them not ours.
@@ -147,3 +148,15 @@ def test_what_a_start_imports() -> None:
                 "llama_cpp", "asyncio", "unittest", "http.client", "ssl"}  # fmt: skip
     assert not unwanted & set(names)
     assert int(count) < MAX_MODULES
+
+
+def test_a_cache_that_cannot_be_had_has_a_hint(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under `ulimit -v`, where memory is free that this process may not take."""
+
+    def refuse(*_: Any, **__: Any) -> Runner:
+        raise OutOfMemoryError("kv pool group 0: cannot reserve 258 blocks of 737280 bytes")
+
+    monkeypatch.setattr(opening, "Runner", refuse)
+    with pytest.raises(OutOfMemoryError, match="258 blocks") as refused:
+        opening.open_parts(tiny("llama", "Q4_0"), opening.OpenOptions(engine="native"))
+    assert "--ctx" in (refused.value.hint or "")
