@@ -205,6 +205,23 @@ static void check_quantize(void) {
     }
 }
 
+/* Blocks whose largest magnitude is below 2^-117 are zero; at it, the scale is that over 127. */
+static void check_smallest_scale(void) {
+    enum { K = 32 };
+    static const float amax[] = {0x1.fffffep-118f, 0x1p-117f};
+    for (int32_t i = 0; i < 2; i++) {
+        float x[K] = {amax[i]};
+        uint8_t *memory = calloc(1, (size_t)llm_acts_bytes(LLM_ACT_Q32, 1, K));
+        llm_acts a = {.x = x, .ldx = K};
+        llm_acts_place(&a, LLM_ACT_Q32, 1, K, memory);
+        llm_kernels_of("scalar")->quantize(&a, LLM_ACT_Q32, 0, 0, K);
+        float want = i ? amax[i] / 127.0f : 0.0f;
+        EXPECT(a.a32->d[0] == want && a.q[LLM_ACT_Q32][0] == (i ? 127 : 0), "scale of %a is %a",
+               (double)amax[i], (double)a.a32->d[0]);
+        free(memory);
+    }
+}
+
 int main(void) {
     static const int32_t few[] = {1, 2, 4, 13};
     int32_t counts[34]; /* every count up to 33, where the ways of going about it change; 64 */
@@ -212,6 +229,7 @@ int main(void) {
     static const int64_t rows[] = {1, 15, 17, 268}; /* 268: groups of 8 panels and a rest */
     static const int64_t small[] = {32, 64, 288, 576, 640}, large[] = {256, 512, 768};
     check_quantize();
+    check_smallest_scale();
     for (int32_t i = 0; i < N_NATIVE_TYPES; i++) {
         int32_t type = native_types[i];
         const llm_format *f = llm_format_of(type);
