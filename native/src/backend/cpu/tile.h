@@ -22,7 +22,9 @@
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
 #define LLM_STREAMS 4  /* panels that few tokens read side by side */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
-#define LLM_STRIP 512  /* tokens whose sums wait in scratch */
+#define LLM_STRIP 512  /* tokens whose sums wait in scratch, at most */
+#define LLM_STRIP_BYTES (1 << 20) /* of their activations, if they are more than the least */
+#define LLM_LEAST_STRIP 64        /* tokens */
 #ifdef LLM_TILES
 #define LLM_MOST_TOKENS LLM_TILES
 #else
@@ -146,13 +148,14 @@ static inline llm_token_tile tile_after(llm_token_tile t, int32_t end, llm_cut c
     return t.first + t.n < end ? tile_at(t.first + t.n, end, t.row + t.n, cut) : t;
 }
 
-/* The finished sums of tokens [first, end). */
-static inline void store_tiles(const llm_panel_job *job, int32_t first, int32_t end, llm_cut cut) {
+/* The job's finished sums. */
+static inline void store_tiles(const llm_panel_job *job, llm_cut cut) {
+    const int32_t first = job->first, end = job->end;
     const llm_scratch *s = scratch_of(job);
     llm_token_tile t = tile_at(first, end, 0, cut);
     for (int32_t at = first; at < end; at = t.first + t.n, t = tile_after(t, end, cut))
-        for (int32_t i = 0; i < job->n_panels; i++)
-            for (int32_t j = t.skipped; j < t.n; j++)
+        for (int32_t j = t.skipped; j < t.n; j++)
+            for (int32_t i = 0; i < job->n_panels; i++)
                 store_rows(job, i, t.first + j, vf_load(s->sums[i][t.row + j]));
 }
 
