@@ -6,6 +6,9 @@ uint64_t LLM_FN(matmul_scratch)(int64_t k) {
     return (sizeof(llm_scratch) + 63) / 64 * 64;
 }
 
+#define LLM_STRIP_BYTES (1 << 20) /* of a strip's activations, if they are more than the least */
+#define LLM_LEAST_STRIP 64        /* tokens */
+
 /* Tokens that walk all panels together: as many as the second-level cache keeps, each strip but the
  * last of whole tiles. Weights are unpacked once a strip, which costs little from 64 tokens on. */
 static int32_t strip_size(llm_act_kind kind, const llm_acts *x) {
