@@ -247,8 +247,10 @@ int main(void) {
         check_extremes(type);
     }
     /* More tokens than one strip holds, with activations past its share of the cache. */
-    static const int32_t strips[] = {1, 530};
+    static const int32_t strips[] = {1, 530}, least_strips[] = {1, 67};
     check_shape(LLM_Q4_K, 17, 2048, strips, 2);
+    check_shape(LLM_Q4_0, 17, 16384, least_strips, 2);
+    check_shape(LLM_Q6_K, 17, 16384, least_strips, 2);
     check_shape(LLM_Q8_0, 17, 576, strips, 2);
     check_shape(LLM_F16, 17, 300, strips, 2);
     if (n_failed) fprintf(stderr, "%d checks failed\n", n_failed);

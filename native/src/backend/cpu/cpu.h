@@ -15,12 +15,12 @@ void LLM_FN(matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin,
 uint64_t LLM_FN(matmul_scratch)(int64_t k);
 double LLM_FN(int8_ops)(int64_t n_iterations);
 
-/* A run of up to LLM_GROUP panels for all tokens of x. */
+/* A run of up to LLM_GROUP panels for tokens [first, end) of x, at most LLM_STRIP. */
 typedef struct llm_panel_job {
     const llm_weight *w;
     const llm_acts *x;
     int64_t panel; /* the first */
-    int32_t n_panels;
+    int32_t n_panels, first, end;
     float *y; /* of row 16 * panel */
     int64_t ldy;
     uint8_t *scratch;

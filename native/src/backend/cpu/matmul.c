@@ -6,15 +6,36 @@ uint64_t LLM_FN(matmul_scratch)(int64_t k) {
     return (sizeof(llm_scratch) + 63) / 64 * 64;
 }
 
+#define LLM_STRIP_BYTES (1 << 20) /* of a strip's activations, if they are more than the least */
+#define LLM_LEAST_STRIP 64        /* tokens */
+
+/* Tokens that walk all panels together: as many as the second-level cache keeps, each strip but the
+ * last of whole tiles. Weights are unpacked once a strip, which costs little from 64 tokens on. */
+static int32_t strip_size(llm_act_kind kind, const llm_acts *x) {
+    int64_t bytes = kind == LLM_ACT_Q32    ? 256 + (int64_t)sizeof(llm_act32)
+                    : kind == LLM_ACT_Q256 ? 256 + (int64_t)sizeof(llm_act256)
+                                           : 256 * (int64_t)sizeof(float);
+    int64_t most = LLM_STRIP_BYTES / (bytes * ((x->k + 255) / 256));
+    most = most < LLM_LEAST_STRIP ? LLM_LEAST_STRIP : most > LLM_STRIP ? LLM_STRIP : most;
+    int32_t n = tile_size_of(x->n, (int32_t)most);
+    n = (n + LLM_MOST_TOKENS - 1) / LLM_MOST_TOKENS * LLM_MOST_TOKENS;
+    return n < LLM_STRIP ? n : LLM_STRIP;
+}
+
 void LLM_FN(matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin, int64_t panel_end,
                     float *y, int64_t ldy, uint8_t *scratch) {
-    for (int64_t p = panel_begin; p < panel_end; p += LLM_GROUP) {
-        int32_t n_panels = panel_end - p < LLM_GROUP ? (int32_t)(panel_end - p) : LLM_GROUP;
-        llm_panel_job job = {w, x, p, n_panels, y + p * LLM_PANEL_ROWS, ldy, scratch};
-        switch (w->format->act) {
-        case LLM_ACT_Q32: LLM_FN(panels_q32)(&job); break;
-        case LLM_ACT_Q256: LLM_FN(panels_q256)(&job); break;
-        default: LLM_FN(panels_float)(&job); break;
+    int32_t n_tokens = strip_size(w->format->act, x);
+    for (int32_t first = 0; first < x->n; first += n_tokens) {
+        int32_t end = x->n - first < n_tokens ? x->n : first + n_tokens;
+        for (int64_t p = panel_begin; p < panel_end; p += LLM_GROUP) {
+            int32_t n_panels = panel_end - p < LLM_GROUP ? (int32_t)(panel_end - p) : LLM_GROUP;
+            llm_panel_job job = {w,   x,      p, n_panels, first, end, y + p * LLM_PANEL_ROWS,
+                                 ldy, scratch};
+            switch (w->format->act) {
+            case LLM_ACT_Q32: LLM_FN(panels_q32)(&job); break;
+            case LLM_ACT_Q256: LLM_FN(panels_q256)(&job); break;
+            default: LLM_FN(panels_float)(&job); break;
+            }
         }
     }
 }

@@ -54,32 +54,30 @@ LLM_INLINE void panels_of(int32_t type, const llm_panel_job *job) {
     llm_scratch *s = scratch_of(job);
     int64_t k = job->w->n_cols;
     const uint8_t *panels[LLM_GROUP];
-    for (int32_t first = 0; first < x->n; first += LLM_STRIP) {
-        int32_t n = x->n - first < LLM_STRIP ? x->n - first : LLM_STRIP;
-        clear_sums(job, n);
-        for (int64_t i = 0; i < k; i += 256) {
-            int64_t n_inputs = k - i < 256 ? k - i : 256;
-            superblocks(job, i / 256, n_inputs, panels);
-            for (int32_t t = 0, size; t < n; t += size) {
-                size = tile_size(n - t);
-                for (int32_t r = 0; r < size; r++)
-                    memcpy(s->x[r], x->x + (first + t + r) * x->ldx + i,
-                           (size_t)n_inputs * sizeof(float));
-                int32_t j = 0;
-                if (size <= 2)
-                    for (; j + 4 <= job->n_panels; j += 4) {
-                        if (size == 1)
-                            tile_float(type, panels + j, n_inputs, s->x, t, s->sums + j, 4, 1);
-                        else
-                            tile_float(type, panels + j, n_inputs, s->x, t, s->sums + j, 4, 2);
-                    }
-                for (; j < job->n_panels; j++)
-                    LLM_TILE_SWITCH(size, tile_float, type, panels + j, n_inputs, s->x, t,
-                                    s->sums + j, 1)
-            }
+    const int32_t first = job->first, n = job->end - first;
+    clear_sums(job, n);
+    for (int64_t i = 0; i < k; i += 256) {
+        int64_t n_inputs = k - i < 256 ? k - i : 256;
+        superblocks(job, i / 256, n_inputs, panels);
+        for (int32_t t = 0, size; t < n; t += size) {
+            size = tile_size(n - t);
+            for (int32_t r = 0; r < size; r++)
+                memcpy(s->x[r], x->x + (first + t + r) * x->ldx + i,
+                       (size_t)n_inputs * sizeof(float));
+            int32_t j = 0;
+            if (size <= 2)
+                for (; j + 4 <= job->n_panels; j += 4) {
+                    if (size == 1)
+                        tile_float(type, panels + j, n_inputs, s->x, t, s->sums + j, 4, 1);
+                    else
+                        tile_float(type, panels + j, n_inputs, s->x, t, s->sums + j, 4, 2);
+                }
+            for (; j < job->n_panels; j++)
+                LLM_TILE_SWITCH(size, tile_float, type, panels + j, n_inputs, s->x, t, s->sums + j,
+                                1)
         }
-        store_strip(job, first, n);
     }
+    store_strip(job, first, n);
 }
 
 void LLM_FN(panels_float)(const llm_panel_job *job) {

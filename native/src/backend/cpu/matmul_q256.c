@@ -219,9 +219,9 @@ LLM_INLINE bool on_few_tiles256(const llm_unpacking *u, llm_scale_reader read,
 #endif
 }
 
-/* The unpacked superblock sb of the job's panels with tokens [first, end). */
-LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int32_t first,
-                        int32_t end, llm_cut cut) {
+/* The unpacked superblock sb of the job's panels with its tokens. */
+LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, llm_cut cut) {
+    const int32_t first = job->first, end = job->end;
     llm_scratch *s = scratch_of(job);
     const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
     const llm_act256 *a = job->x->a256 + sb * job->x->n;
@@ -252,17 +252,14 @@ LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_
 
 LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job) {
     const llm_cut cut = cut_begin(job, u->group);
-    for (int32_t first = 0, end; first < job->x->n; first = end) {
-        end = job->x->n - first < LLM_STRIP ? job->x->n : first + LLM_STRIP;
-        clear_sums(job, end - first + LLM_MOST_TOKENS);
-        for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
-            for (int32_t i = 0; i < job->n_panels; i++)
-                unpack256(u, read, panel_superblock(job, i, sb, 256), cut.whole,
-                          &scratch_of(job)->unpacked[i]);
-            walk256(u, job, sb, first, end, cut);
-        }
-        store_tiles(job, first, end, cut);
+    clear_sums(job, job->end - job->first + LLM_MOST_TOKENS);
+    for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
+        for (int32_t i = 0; i < job->n_panels; i++)
+            unpack256(u, read, panel_superblock(job, i, sb, 256), cut.whole,
+                      &scratch_of(job)->unpacked[i]);
+        walk256(u, job, sb, cut);
     }
+    store_tiles(job, cut);
     cut_end(cut);
 }
 

@@ -181,9 +181,10 @@ LLM_INLINE bool on_few_tiles32(const llm_unpacking *u, const llm_panel_job *job)
 #endif
 }
 
-/* The unpacked superblock sb of the job's panels with tokens [first, end). */
+/* The unpacked superblock sb of the job's panels with its tokens. */
 LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int nb,
-                       int32_t first, int32_t end, llm_cut cut) {
+                       llm_cut cut) {
+    const int32_t first = job->first, end = job->end;
     llm_scratch *s = scratch_of(job);
     const int8_t *q = job->x->q[LLM_ACT_Q32] + 256 * sb * job->x->n;
     const llm_act32 *a = job->x->a32 + sb * job->x->n;
@@ -215,18 +216,15 @@ LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t
 LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
     const llm_cut cut = cut_begin(job, 32);
     int64_t n_blocks = job->w->n_cols / 32;
-    for (int32_t first = 0, end; first < job->x->n; first = end) {
-        end = job->x->n - first < LLM_STRIP ? job->x->n : first + LLM_STRIP;
-        clear_sums(job, end - first + LLM_MOST_TOKENS);
-        for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
-            int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
-            for (int32_t i = 0; i < job->n_panels; i++)
-                unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, cut.whole,
-                         &scratch_of(job)->unpacked[i]);
-            walk32(u, job, sb, nb, first, end, cut);
-        }
-        store_tiles(job, first, end, cut);
+    clear_sums(job, job->end - job->first + LLM_MOST_TOKENS);
+    for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {
+        int nb = n_blocks - 8 * sb < 8 ? (int)(n_blocks - 8 * sb) : 8;
+        for (int32_t i = 0; i < job->n_panels; i++)
+            unpack32(u, panel_superblock(job, i, sb, 32 * nb), nb, cut.whole,
+                     &scratch_of(job)->unpacked[i]);
+        walk32(u, job, sb, nb, cut);
     }
+    store_tiles(job, cut);
     cut_end(cut);
 }
 

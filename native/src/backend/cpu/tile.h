@@ -22,7 +22,7 @@
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
 #define LLM_STREAMS 4  /* panels that few tokens read side by side */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
-#define LLM_STRIP 512  /* tokens whose sums wait in scratch */
+#define LLM_STRIP 512  /* tokens whose sums wait in scratch, at most */
 #ifdef LLM_TILES
 #define LLM_MOST_TOKENS LLM_TILES
 #else
@@ -146,13 +146,14 @@ static inline llm_token_tile tile_after(llm_token_tile t, int32_t end, llm_cut c
     return t.first + t.n < end ? tile_at(t.first + t.n, end, t.row + t.n, cut) : t;
 }
 
-/* The finished sums of tokens [first, end). */
-static inline void store_tiles(const llm_panel_job *job, int32_t first, int32_t end, llm_cut cut) {
+/* The job's finished sums. */
+static inline void store_tiles(const llm_panel_job *job, llm_cut cut) {
     const llm_scratch *s = scratch_of(job);
-    llm_token_tile t = tile_at(first, end, 0, cut);
-    for (int32_t at = first; at < end; at = t.first + t.n, t = tile_after(t, end, cut))
-        for (int32_t i = 0; i < job->n_panels; i++)
-            for (int32_t j = t.skipped; j < t.n; j++)
+    llm_token_tile t = tile_at(job->first, job->end, 0, cut);
+    for (int32_t at = job->first; at < job->end;
+         at = t.first + t.n, t = tile_after(t, job->end, cut))
+        for (int32_t j = t.skipped; j < t.n; j++)
+            for (int32_t i = 0; i < job->n_panels; i++)
                 store_rows(job, i, t.first + j, vf_load(s->sums[i][t.row + j]));
 }
 
@@ -167,14 +168,12 @@ LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t
 /* Sets up the AMX tiles if the job has enough tokens for them. */
 LLM_INLINE llm_cut cut_begin(const llm_panel_job *job, const int group) {
     llm_cut cut = {LLM_TILE, false};
-    (void)group;
+    (void)group, (void)job;
 #if defined(LLM_TILES)
     if (job->x->n >= LLM_TILES) {
         cut = (llm_cut){LLM_TILES, true};
         tiles_open(group, LLM_TILES);
     }
-#else
-    (void)job;
 #endif
     return cut;
 }
@@ -192,10 +191,9 @@ LLM_INLINE void cut_fill(llm_cut cut, const int group, llm_scratch *s, const int
 }
 
 LLM_INLINE void cut_end(llm_cut cut) {
+    (void)cut;
 #ifdef LLM_TILES
     if (cut.whole) tiles_close();
-#else
-    (void)cut;
 #endif
 }
 
