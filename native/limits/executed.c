@@ -8,12 +8,10 @@
 
 #include "localllm.h"
 
-#if defined(__GNUC__)
 #if defined(__clang__) /* knows no noclone, and makes no clones of its own */
 #define OUTLINE __attribute__((noinline, used))
-#else
+#elif defined(__GNUC__)
 #define OUTLINE __attribute__((noinline, noclone, used))
-#endif
 #else
 #define OUTLINE
 #endif
