@@ -40,7 +40,10 @@ double LLM_FN(int8_ops)(int64_t n_iterations) {
     for (int c = 1; c < ROOF_CHAINS; c++) acc[0] = vi_add(acc[0], acc[c]);
     int32_t out[16];
     vi_store(out, acc[0]);
-    volatile int32_t keep = out[0];
+    /* Every lane: the compiler drops a register that nobody reads. */
+    int32_t sum = 0;
+    for (int i = 0; i < 16; i++) sum ^= out[i];
+    volatile int32_t keep = sum;
     (void)keep;
     return (double)n_iterations * ROOF_CHAINS * 128.0; /* 64 products, 64 sums */
 }
