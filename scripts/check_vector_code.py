@@ -12,10 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-_OBJECT = re.compile(r"llm_cpu_(scalar|avx2|avx512|amx)\.dir/.*matmul_q\w+\.c\.o(bj)?$")
+_OBJECT = re.compile(r"llm_cpu_(scalar|avx2|avxvnni|avx512|amx)\.dir/.*matmul_q\w+\.c\.o(bj)?$")
 _EXPECTED = {  # patterns that must be there, and that must not
     "scalar": ([], [r"%ymm", r"%zmm"]),
     "avx2": ([r"vpmaddubsw.*%ymm"], [r"%zmm", r"vpdp"]),
+    "avxvnni": ([r"\{vex\} vpdpbusd.*%ymm"], [r"%zmm", r"ymm(1[6-9]|2\d|3[01])\b", r"vpmaddubsw"]),
     "avx512": ([r"vpdpbusd.*%zmm"], [r"tdpb"]),
     "amx": ([r"vpdpbusd.*%zmm", r"tdpbssd"], []),
 }

@@ -8,7 +8,9 @@
 
 #include "localllm.h"
 
-#if defined(__GNUC__)
+#if defined(__clang__) /* knows no noclone, and makes no clones of its own */
+#define OUTLINE __attribute__((noinline, used))
+#elif defined(__GNUC__)
 #define OUTLINE __attribute__((noinline, noclone, used))
 #else
 #define OUTLINE

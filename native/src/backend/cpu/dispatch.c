@@ -15,7 +15,7 @@
 #endif
 
 typedef struct cpu_features {
-    int avx2, avx512, amx, neon; /* the whole set that our kernels of that name need */
+    int avx2, avxvnni, avx512, amx, neon; /* the whole set that our kernels of that name need */
     char names[256];
 } cpu_features;
 
@@ -47,8 +47,8 @@ static const feature_bit bits_avx512[] = {{"avx512f", 7, 1, 16},
                                           {"avx512bw", 7, 1, 30},
                                           {"avx512vl", 7, 1, 31},
                                           {"avx512vnni", 7, 2, 11}};
-static const feature_bit bits_other[] = {
-    {"avxvnni", 71, 0, 4}, {"avx512bf16", 71, 0, 5}, {"amx_bf16", 7, 3, 22}};
+static const feature_bit bits_avxvnni[] = {{"avxvnni", 71, 0, 4}};
+static const feature_bit bits_other[] = {{"avx512bf16", 71, 0, 5}, {"amx_bf16", 7, 3, 22}};
 static const feature_bit bits_amx[] = {{"amx_tile", 7, 3, 24}, {"amx_int8", 7, 3, 25}};
 
 static int has(const feature_bit *b) {
@@ -85,6 +85,7 @@ static void detect(cpu_features *f) {
     uint32_t saved = has(&osxsave) ? saved_state() : 0;
     if ((saved & 0x6) != 0x6) return; /* xmm, ymm */
     f->avx2 = has_all(f, bits_avx, sizeof bits_avx / sizeof *bits_avx);
+    f->avxvnni = f->avx2 & has_all(f, bits_avxvnni, sizeof bits_avxvnni / sizeof *bits_avxvnni);
     if ((saved & 0xe6) == 0xe6) /* and opmask, both zmm parts */
         f->avx512 = f->avx2 & has_all(f, bits_avx512, sizeof bits_avx512 / sizeof *bits_avx512);
     has_all(f, bits_other, sizeof bits_other / sizeof *bits_other);
@@ -123,6 +124,9 @@ DECLARE(scalar)
 #if LLM_HAVE_AVX2
 DECLARE(avx2)
 #endif
+#if LLM_HAVE_AVXVNNI
+DECLARE(avxvnni)
+#endif
 #if LLM_HAVE_AVX512
 DECLARE(avx512)
 #endif
@@ -133,11 +137,11 @@ DECLARE(amx)
 DECLARE(neon)
 #endif
 
-enum { MAX_ISAS = 5 };
+enum { MAX_ISAS = 6 };
 
 /* Usable tables, best last. */
 static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
-    cpu_features f = {0, 0, 0, 0, ""};
+    cpu_features f = {0, 0, 0, 0, 0, ""};
     int32_t n = 0;
     detect(&f);
 #if LLM_HAVE_SCALAR
@@ -145,6 +149,9 @@ static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
 #endif
 #if LLM_HAVE_AVX2
     if (f.avx2) out[n++] = &llm_kernels_avx2;
+#endif
+#if LLM_HAVE_AVXVNNI
+    if (f.avxvnni) out[n++] = &llm_kernels_avxvnni;
 #endif
 #if LLM_HAVE_AVX512
     if (f.avx512) out[n++] = &llm_kernels_avx512;
@@ -171,7 +178,7 @@ const char *llm_isa_name(int32_t i) {
 
 const char *llm_isa_features(void) {
     static cpu_features f; /* every caller writes the same bytes */
-    cpu_features now = {0, 0, 0, 0, ""};
+    cpu_features now = {0, 0, 0, 0, 0, ""};
     detect(&now);
     memcpy(f.names, now.names, sizeof f.names);
     return f.names;

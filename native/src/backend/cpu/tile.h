@@ -217,6 +217,13 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
         LLM_CASE(11, f, __VA_ARGS__) LLM_CASE(12, f, __VA_ARGS__)                  \
         LLM_CASE(13, f, __VA_ARGS__) LLM_CASE(14, f, __VA_ARGS__)                  \
     }
+#elif LLM_TILE == 6
+#define LLM_TILE_SWITCH(n, f, ...)                                                 \
+    switch (n) {                                                                   \
+        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
+        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
+        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)                    \
+    }
 #elif LLM_TILE == 4
 #define LLM_TILE_SWITCH(n, f, ...)                                                 \
     switch (n) {                                                                   \

@@ -1,0 +1,85 @@
+/* vec_bytes.h (avx2, fma, f16c): bytes as two ymm, rows 0..7 and 8..15; all of vec_i8.h but the
+ * products. Meanings are in scalar/vec_i8.h. */
+#ifndef LLM_VEC_BYTES_H
+#define LLM_VEC_BYTES_H
+
+#include "vec_f32.h"
+
+/* Arrays of vectors are registers only if every index is a constant. */
+#if defined(__clang__)
+#define LLM_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define LLM_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LLM_UNROLL
+#endif
+
+typedef struct vb {
+    __m256i lo, hi;
+} vb;
+
+LLM_INLINE vb vb_pair(__m256i lo, __m256i hi) {
+    vb r = {lo, hi};
+    return r;
+}
+LLM_INLINE vb vb_load(const uint8_t *p) {
+    return vb_pair(_mm256_loadu_si256((const __m256i *)p),
+                   _mm256_loadu_si256((const __m256i *)(p + 32)));
+}
+LLM_INLINE void vb_store(uint8_t *p, vb a) {
+    _mm256_storeu_si256((__m256i *)p, a.lo);
+    _mm256_storeu_si256((__m256i *)(p + 32), a.hi);
+}
+LLM_INLINE vb vb_and1(vb a, uint8_t mask) {
+    __m256i m = _mm256_set1_epi8((char)mask);
+    return vb_pair(_mm256_and_si256(a.lo, m), _mm256_and_si256(a.hi, m));
+}
+LLM_INLINE vb vb_or(vb a, vb b) {
+    return vb_pair(_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi));
+}
+#define vb_shl(a, n, mask)                                                                         \
+    vb_and1(vb_pair(_mm256_slli_epi16((a).lo, n), _mm256_slli_epi16((a).hi, n)), mask)
+#define vb_shr(a, n, mask)                                                                         \
+    vb_and1(vb_pair(_mm256_srli_epi16((a).lo, n), _mm256_srli_epi16((a).hi, n)), mask)
+
+/* 32 bits to 32 bytes of 0 or value */
+LLM_INLINE __m256i vb_spread(const uint8_t *p, uint8_t value) {
+    int32_t bits;
+    memcpy(&bits, p, 4);
+    const __m256i from =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    __m256i b = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), from), bit);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(b, bit), _mm256_set1_epi8((char)value));
+}
+LLM_INLINE vb vb_add_where(vb a, const uint8_t *p, uint8_t value) {
+    return vb_pair(_mm256_or_si256(a.lo, vb_spread(p, value)),
+                   _mm256_or_si256(a.hi, vb_spread(p + 4, value)));
+}
+LLM_INLINE vb vb_table(const uint8_t *p) {
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    return vb_pair(t, t);
+}
+LLM_INLINE vb vb_lookup(vb table, vb index) {
+    return vb_pair(_mm256_shuffle_epi8(table.lo, index.lo),
+                   _mm256_shuffle_epi8(table.hi, index.hi));
+}
+
+LLM_INLINE __m256i vb_four(const int8_t *a) {
+    int32_t word;
+    memcpy(&word, a, 4);
+    return _mm256_set1_epi32(word);
+}
+
+LLM_INLINE void vb_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+
+#if defined(__GNUC__)
+LLM_INLINE vb vb_opaque(vb a) {
+    __asm__ volatile("" : "+x"(a.lo), "+x"(a.hi));
+    return a;
+}
+#else
+#define vb_opaque(a) (a)
+#endif
+
+#endif
