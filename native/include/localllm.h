@@ -106,18 +106,18 @@ llm_status llm_dequantize(int32_t type, const uint8_t *src, uint64_t src_bytes, 
 /* ---- The machine ------------------------------------------------------------------------ */
 
 typedef struct llm_machine {
-    const char *isa;       /* the best instruction set here: scalar avx2 avxvnni avx512 amx neon */
-    int32_t n_cpus;        /* CPUs that this process may use (affinity) */
-    double cpu_quota;      /* cgroup CPU limit in CPUs, 0 when there is none */
-    int32_t n_threads;     /* the default: min of both, the quota rounded, at least 1 */
+    const char *isa; /* the best instruction set here: scalar avx2 avxvnni avx512 amx neon */
+    int32_t n_cpus; /* CPUs that this process may use (affinity) */
+    double cpu_quota; /* cgroup CPU limit in CPUs, 0 when there is none */
+    int32_t n_threads; /* the default: min of both, the quota rounded, at least 1 */
     uint64_t memory_bytes; /* cgroup limit or physical, whichever is smaller */
     uint64_t free_bytes;
 } llm_machine;
 
 void llm_machine_probe(llm_machine *out);
-int32_t llm_n_isas(void);               /* the instruction sets compiled in and usable here */
-const char *llm_isa_name(int32_t i);    /* best last */
-const char *llm_isa_features(void);     /* what cpuid or hwcap said, space-separated */
+int32_t llm_n_isas(void); /* the instruction sets compiled in and usable here */
+const char *llm_isa_name(int32_t i); /* best last */
+const char *llm_isa_features(void); /* what cpuid or hwcap said, space-separated */
 
 typedef struct llm_threads llm_threads; /* persistent workers; the caller is thread 0 */
 
@@ -135,11 +135,11 @@ llm_status llm_roof_int8(llm_threads *t, const char *isa, double *gop_per_s, llm
 typedef struct llm_model llm_model;
 
 typedef struct llm_model_params {
-    const char *isa;         /* NULL: the best */
-    int32_t raw_weights;     /* 1: compute from the mapped file, no panels (same bits) */
-    uint64_t panel_limit;    /* bytes; larger panels count as raw_weights; 0: by free memory */
-    int32_t *progress;       /* NULL, or permille of load, written as it goes */
-    const int32_t *cancel;   /* NULL, or a flag that ends the load with LLM_E_CANCELLED */
+    const char *isa; /* NULL: the best */
+    int32_t raw_weights; /* 1: compute from the mapped file, no panels (same bits) */
+    uint64_t panel_limit; /* bytes; larger panels count as raw_weights; 0: by free memory */
+    int32_t *progress; /* NULL, or permille of load, written as it goes */
+    const int32_t *cancel; /* NULL, or a flag that ends the load with LLM_E_CANCELLED */
 } llm_model_params;
 
 typedef struct llm_model_info {
@@ -147,7 +147,7 @@ typedef struct llm_model_info {
     const char *isa; /* the one whose kernels this model runs */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx_train;
     int32_t n_groups;
-    int32_t group_window[4];   /* 0: full attention; else the window in tokens */
+    int32_t group_window[4]; /* 0: full attention; else the window in tokens */
     int32_t group_n_layers[4];
     uint64_t n_params;
     uint64_t weight_bytes; /* held in memory by this model (panels, norms) */
@@ -182,28 +182,28 @@ llm_status llm_kv_release_blocks(llm_kv_pool *p, int32_t group, const int32_t *b
 /* ---- Steps ------------------------------------------------------------------------------ */
 
 typedef struct llm_exec llm_exec;
-typedef struct llm_sampler llm_sampler;   /* localllm_sampling.h */
+typedef struct llm_sampler llm_sampler; /* localllm_sampling.h */
 typedef struct llm_logprobs llm_logprobs; /* localllm_sampling.h */
 
 typedef struct llm_exec_params {
-    int32_t max_tokens;    /* most tokens in one step */
+    int32_t max_tokens; /* most tokens in one step */
     int32_t max_sequences; /* most sequences in one step */
-    int32_t n_sampled;     /* only ids below this are sampled: the tokenizer's size; 0: all */
+    int32_t n_sampled; /* only ids below this are sampled: the tokenizer's size; 0: all */
     const int32_t *cancel; /* NULL, or a flag polled between layers */
 } llm_exec_params;
 
 /* One step: n_seqs sequences, each with new tokens at consecutive positions. Flat arrays. */
 typedef struct llm_batch {
     int32_t n_seqs;
-    int32_t n_tokens;            /* sum of seq_n_tokens */
-    const int32_t *tokens;       /* [n_tokens], sequence after sequence */
+    int32_t n_tokens; /* sum of seq_n_tokens */
+    const int32_t *tokens; /* [n_tokens], sequence after sequence */
     const int32_t *seq_n_tokens; /* [n_seqs], each >= 1 */
     const int32_t *seq_first_pos; /* [n_seqs] position of the first new token */
     const int32_t *block_tables; /* all tables, one after another */
     const int32_t *table_offset; /* [n_groups * n_seqs + 1]: table of (group, seq) starts at
                                     [group * n_seqs + seq]; entry b holds the tokens at positions
                                     32 b .. 32 b + 31; -1 where a window has left the block */
-    const int32_t *seq_sample;   /* [n_seqs] 1: sample a token after the last new one */
+    const int32_t *seq_sample; /* [n_seqs] 1: sample a token after the last new one */
     llm_sampler *const *seq_samplers; /* [n_seqs] each once, for n_sampled ids; NULL: greedy */
 } llm_batch;
 

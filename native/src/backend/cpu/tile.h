@@ -10,6 +10,7 @@
 #define LLM_TILE_H
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/tile_switch.h"
 #include "backend/cpu/unpack.h"
 
 /* Once a superblock: a call costs nothing there, copies in every caller cost compile time. */
@@ -202,56 +203,5 @@ LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q,
     LLM_UNROLL
     for (int t = 0; t < n; t++) s[t] = unpack_dot(u, s[t], w, q + 256 * t);
 }
-
-/* Calls f(..., n) with n as a constant, 1 <= n <= LLM_TILE. */
-/* clang-format off */
-#define LLM_CASE(n, f, ...) case n: f(__VA_ARGS__, n); break;
-#if LLM_TILE == 14
-#define LLM_TILE_SWITCH(n, f, ...)                                                 \
-    switch (n) {                                                                   \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
-        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)                    \
-        LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__)                    \
-        LLM_CASE(9, f, __VA_ARGS__) LLM_CASE(10, f, __VA_ARGS__)                   \
-        LLM_CASE(11, f, __VA_ARGS__) LLM_CASE(12, f, __VA_ARGS__)                  \
-        LLM_CASE(13, f, __VA_ARGS__) LLM_CASE(14, f, __VA_ARGS__)                  \
-    }
-#elif LLM_TILE == 6
-#define LLM_TILE_SWITCH(n, f, ...)                                                 \
-    switch (n) {                                                                   \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
-        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)                    \
-    }
-#elif LLM_TILE == 4
-#define LLM_TILE_SWITCH(n, f, ...)                                                 \
-    switch (n) {                                                                   \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
-    }
-#elif LLM_TILE == 1
-#define LLM_TILE_SWITCH(n, f, ...) f(__VA_ARGS__, 1);
-#endif
-
-/* The same for 1 <= n <= LLM_FUSED. */
-#if LLM_FUSED == 8
-#define LLM_FUSED_SWITCH(n, f, ...)                                                \
-    switch (n) {                                                                   \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
-        LLM_CASE(5, f, __VA_ARGS__) LLM_CASE(6, f, __VA_ARGS__)                    \
-        LLM_CASE(7, f, __VA_ARGS__) LLM_CASE(8, f, __VA_ARGS__)                    \
-    }
-#elif LLM_FUSED == 4
-#define LLM_FUSED_SWITCH(n, f, ...)                                                \
-    switch (n) {                                                                   \
-        LLM_CASE(1, f, __VA_ARGS__) LLM_CASE(2, f, __VA_ARGS__)                    \
-        LLM_CASE(3, f, __VA_ARGS__) LLM_CASE(4, f, __VA_ARGS__)                    \
-    }
-#else
-#define LLM_FUSED_SWITCH(n, f, ...) f(__VA_ARGS__, 1);
-#endif
-/* clang-format on */
 
 #endif
