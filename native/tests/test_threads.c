@@ -201,7 +201,8 @@ static void test_float_mode(void) {
         llm_threads_destroy(t);
         llm_float_env_set(before);
         CHECK(total_wrong(&c) == 0, "%d threads", (int)n_threads);
-        CHECK(after == flush, "mode %llx", (unsigned long long)after);
+        /* The low six bits on x86 say which exceptions were met: no mode. */
+        CHECK((after & ~UINT64_C(0x3f)) == flush, "mode %llx", (unsigned long long)after);
     }
 }
 
