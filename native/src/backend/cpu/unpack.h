@@ -123,7 +123,8 @@ static inline void unpack_scales_q2_k(const uint8_t *restrict side, llm_scales *
 }
 
 static inline void unpack_scales_q3_k(const uint8_t *restrict side, llm_scales *restrict s) {
-    LLM_UNROLL /* shifts that are no constants keep gcc from making vectors of the rows */
+    /* Shifts that are no constants keep gcc from making vectors of the rows. */
+    LLM_UNROLL
     for (int g = 0; g < 16; g++) {
         const uint8_t *low = side + 16 * (g % 8), *high = side + 16 * (8 + g % 4);
         int low_shift = g / 8 * 4, high_shift = g / 4 * 2;
