@@ -124,7 +124,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help=f"of {', '.join(SECTIONS)}; all when none is named",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="a first look, within three minutes")
+    add("--quick", action="store_true", help="a first look")
     add("--models", nargs="+", metavar="NAME", help="catalogue names, synthetic:SHAPE:MIX or paths")
     add("--types", nargs="+", choices=ops.TYPES)
     add("--columns", nargs="+", type=int, metavar="N")
