@@ -19,7 +19,8 @@
 #endif
 
 typedef struct cpu_features {
-    int avx2, avxvnni, avx512, amx, neon, i8mm; /* the whole set that our kernels of that name need */
+    int avx2, avxvnni, avx512, amx, asimd, neon,
+        i8mm; /* the whole set that our kernels of that name need */
     char names[256];
 } cpu_features;
 
@@ -127,6 +128,7 @@ static int has(const arm_feature *a) {
 
 static void detect(cpu_features *f) {
     add_name(f, "asimd");
+    f->asimd = 1; /* part of the base */
     f->neon = has(&arm_dot);
     f->i8mm = f->neon && has(&arm_i8mm);
     if (f->neon) add_name(f, arm_dot.name);
@@ -154,6 +156,9 @@ DECLARE(avx512)
 #endif
 #if LLM_HAVE_AMX
 DECLARE(amx)
+#endif
+#if LLM_HAVE_ASIMD
+DECLARE(asimd)
 #endif
 #if LLM_HAVE_NEON
 DECLARE(neon)
@@ -183,6 +188,9 @@ static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
 #endif
 #if LLM_HAVE_AMX
     if (f.amx) out[n++] = &llm_kernels_amx;
+#endif
+#if LLM_HAVE_ASIMD
+    if (f.asimd) out[n++] = &llm_kernels_asimd;
 #endif
 #if LLM_HAVE_NEON
     if (f.neon) out[n++] = &llm_kernels_neon;

@@ -1,10 +1,11 @@
-/* quads.h (neon, i8mm): products by quads, vectors of 4 rows x 4 inputs, of a part of a panel: of one,
- * two or four quads of rows, so that the sums of all tokens are registers from one end of a
+/* quads.h (neon, i8mm, asimd): products by quads, vectors of 4 rows x 4 inputs, of two or four
+ * quads of rows at a time, so that the sums of all tokens are registers from one end of a
  * superblock to the other.
  *
- * neon: a token's 16 inputs are one register, whose four lanes multiply four quads. i8mm: with four
- * tokens and more, and whatever is unpacked, one instruction multiplies 2 rows x 8 inputs with 2
- * tokens x 8 inputs; tokens lie as pairs then, [8 inputs of the first][8 of the second]. */
+ * neon, asimd: 16 inputs of a token are one register, whose four lanes multiply four quads.
+ * i8mm: with four tokens, and whatever is unpacked before, one instruction multiplies 2 rows x 8
+ * inputs with 2 tokens x 8 inputs; tokens lie as pairs then, [8 inputs of the first][8 of the
+ * second]. */
 #ifndef LLM_QUADS_H
 #define LLM_QUADS_H
 
@@ -12,29 +13,29 @@
 
 /* How the weights of a product come. */
 typedef struct llm_quad_form {
-    bool ready;   /* unpacked before, in slots [half][quad of rows][4][16 bytes] */
+    bool ready; /* unpacked before, in slots [half][quad of rows][4][16 bytes] */
     bool centred; /* signed, less the zero point */
-    bool pairs;   /* two rows of eight inputs, for tokens by pairs */
+    bool pairs; /* two rows of eight inputs, for tokens by pairs */
 } llm_quad_form;
 
 #ifdef LLM_PAIRS
-enum { QUAD_PAIRS = 1, QUAD_WIDE = 1 }; /* wide: products of u8 weights above 127 */
+enum { QUAD_PAIRS = 1 };
 #else
-enum { QUAD_PAIRS = 0, QUAD_WIDE = 0 };
+enum { QUAD_PAIRS = 0 };
 #endif
 
 LLM_INLINE llm_quad_form quads_ready(void) { return (llm_quad_form){true, true, QUAD_PAIRS}; }
 
-/* From a panel, for n tokens. A codebook is centred for nothing. */
+/* From a panel, for n tokens. To centre a codebook costs nothing; what needs all of u8 must be
+ * where there are no unsigned products. Making pairs costs an instruction for every vector. */
 LLM_INLINE llm_quad_form quads_of_panel(const llm_unpacking *u, const int n) {
-    bool centred = u->book != LLM_BOOK_NONE || (u->zero == 128 && !QUAD_WIDE);
+    bool centred = u->book != LLM_BOOK_NONE || (u->zero == 128 && !QUAD_PAIRS);
     return (llm_quad_form){false, centred, QUAD_PAIRS && n >= 4};
 }
 
-/* Quads of rows of a part, for n tokens: sums of both kinds, activations and weights are registers. */
-LLM_INLINE int quads_of_part(llm_quad_form f, const int n) {
-    return n == 1 && !f.pairs ? 4 : n <= 4 ? 2 : 1;
-}
+/* Quads of rows of a part, for n tokens: both kinds of sums, activations and weights are
+ * registers. */
+LLM_INLINE int quads_of_part(llm_quad_form f, const int n) { return n <= 2 && !f.pairs ? 4 : 2; }
 
 LLM_INLINE uint8x16_t quad_mask(uint8x16_t x, uint8_t mask) {
     return vandq_u8(x, vdupq_n_u8(mask));
@@ -135,8 +136,8 @@ LLM_INLINE void quads_store(const llm_unpacking *u, const uint8_t *low, const ui
     }
 }
 
-/* The sums of a part: [token][quad of rows]; by pairs those of tokens 2i, 2i + 1 are [rows 0, 1] and
- * [rows 2, 3], each [row][token], until quads_end. */
+/* The sums of a part: [token][quad of rows]; by pairs those of tokens 2i, 2i + 1 are [rows 0, 1]
+ * and [rows 2, 3], each [row][token], until quads_end. */
 typedef int32x4_t llm_quad_sums[LLM_FUSED][4];
 
 LLM_INLINE void quads_begin(llm_quad_form f, const int32x4_t *start, llm_quad_sums dot,
@@ -165,11 +166,14 @@ LLM_INLINE void quads_end(llm_quad_form f, llm_quad_sums dot, const int quads, c
     }
 }
 
-/* Half h of a chunk: quads [r, r + quads) of rows with n tokens, whose inputs of the chunk are at q. */
+/* Half h of a chunk: quads [r, r + quads) of rows with n tokens, whose inputs of the chunk are
+ * at q. */
 LLM_INLINE void quads_dot(const llm_unpacking *u, llm_quad_form f, const uint8_t *low,
                           const uint8_t *high, int r, const int h, const int8_t *q,
                           llm_quad_sums dot, const int quads, const int n) {
-    const bool wide = u->zero == 128 && !f.centred;
+    const llm_quad_range range = u->zero != 128 ? QUAD_SMALL
+                                 : f.centred    ? QUAD_SIGNED
+                                                : QUAD_UNSIGNED;
     int8x16_t x[LLM_FUSED];
     LLM_UNROLL
     for (int t = 0; t < n; t += f.pairs ? 2 : 1) {
@@ -184,19 +188,14 @@ LLM_INLINE void quads_dot(const llm_unpacking *u, llm_quad_form f, const uint8_t
         for (int t = 0; t < n; t += f.pairs ? 2 : 1) {
 #ifdef LLM_PAIRS
             if (f.pairs) {
-                dot[t][v] = pair_dot(dot[t][v], w[0], x[t], wide);
-                dot[t + 1][v] = pair_dot(dot[t + 1][v], w[1], x[t], wide);
-                dot[t][v] = pair_dot(dot[t][v], w[2], x[t + 1], wide);
-                dot[t + 1][v] = pair_dot(dot[t + 1][v], w[3], x[t + 1], wide);
-                continue;
-            }
-            if (wide) {
-                dot[t][v] = quad_dot_wide(dot[t][v], w, x[t]);
+                dot[t][v] = pair_dot(dot[t][v], w[0], x[t], range);
+                dot[t + 1][v] = pair_dot(dot[t + 1][v], w[1], x[t], range);
+                dot[t][v] = pair_dot(dot[t][v], w[2], x[t + 1], range);
+                dot[t + 1][v] = pair_dot(dot[t + 1][v], w[3], x[t + 1], range);
                 continue;
             }
 #endif
-            (void)wide;
-            dot[t][v] = quad_dot(dot[t][v], w, x[t]);
+            dot[t][v] = quad_dot(dot[t][v], w, x[t], range);
         }
     }
 }

@@ -1,8 +1,8 @@
-/* quads_q256.h (neon, i8mm): the two ways of matmul_q256.c, by quads of rows. */
+/* quads_q256.h (neon, i8mm, asimd): the two ways of matmul_q256.c, by quads of rows. */
 #include "backend/cpu/neon/quads.h"
 
-/* Quads [r, r + quads) of rows, n tokens: the sums t of a superblock. panel: a block to unpack, if it
- * is not ready. */
+/* Quads [r, r + quads) of rows, n tokens: the sums t of a superblock. panel: a block to unpack,
+ * if it is not ready. */
 LLM_INLINE void part256(const llm_unpacking *u, llm_quad_form f, const uint8_t *panel,
                         const uint8_t *ready, const llm_scales *sc, const int8_t *q,
                         const llm_act256 *a, float (*sums)[16], int r, const int quads,

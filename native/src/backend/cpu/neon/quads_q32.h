@@ -1,7 +1,8 @@
-/* quads_q32.h (neon, i8mm): the two ways of matmul_q32.c, by quads of rows. */
+/* quads_q32.h (neon, i8mm, asimd): the two ways of matmul_q32.c, by quads of rows. */
 #include "backend/cpu/neon/quads.h"
 
-/* Quads [r, r + quads) of rows, nb blocks, n tokens. panel: blocks to unpack, if they are not ready. */
+/* Quads [r, r + quads) of rows, nb blocks, n tokens. panel: blocks to unpack, if they are not
+ * ready. */
 LLM_INLINE void part32(const llm_unpacking *u, llm_quad_form f, const uint8_t *panel,
                        const llm_unpacked *s, int nb, const int8_t *q, const llm_act32 *a,
                        float (*sums)[16], int r, const int quads, const int n) {
@@ -17,8 +18,7 @@ LLM_INLINE void part32(const llm_unpacking *u, llm_quad_form f, const uint8_t *p
         if (!f.ready) quads_ahead(low + 8 * bytes, bytes, r / quads, 4 / quads);
         int32x4_t start[LLM_FUSED];
         LLM_UNROLL
-        for (int t = 0; t < n; t++)
-            start[t] = f.centred ? vdupq_n_s32(0) : start32(u, a + t, b).a;
+        for (int t = 0; t < n; t++) start[t] = f.centred ? vdupq_n_s32(0) : start32(u, a + t, b).a;
         llm_quad_sums dot;
         quads_begin(f, start, dot, quads, n);
         LLM_UNROLL

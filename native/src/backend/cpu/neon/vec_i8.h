@@ -1,72 +1,26 @@
-/* vec_i8.h (neon with dot products): what the products by quads of rows (quads.h) are made of. A quad
- * is a q register, [4 rows][4 inputs]. Meanings of the other names are in scalar/vec_i8.h. */
+/* vec_i8.h (neon with dot products): one instruction adds the dots of a quad of rows with four
+ * inputs of a token, a lane of the register that holds sixteen. */
 #ifndef LLM_VEC_I8_H
 #define LLM_VEC_I8_H
 
-#include "vec_f32.h"
+#include "vec_bytes.h"
 
-#define LLM_QUADS 1
-#define LLM_TILE 4  /* with 8 rows at a time, 8 sums of each kind */
-#define LLM_FUSED 8 /* most tokens of the unpack-in-registers path */
-
-/* Arrays of vectors are registers only if every index is a constant. */
-#if defined(__clang__)
-#define LLM_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define LLM_UNROLL _Pragma("GCC unroll 16")
-#else
-#define LLM_UNROLL
-#endif
-
-typedef struct vb {
-    uint8x16_t a, b, c, d;
-} vb;
-
-LLM_INLINE vb vb_load(const uint8_t *p) {
-    return (vb){vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)};
-}
-
-LLM_INLINE void vb_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
-
-LLM_INLINE vb vb_opaque(vb x) {
-    __asm__ volatile("" : "+w"(x.a), "+w"(x.b), "+w"(x.c), "+w"(x.d));
-    return x;
-}
-
-/* The lanes' products of 16 inputs of four rows, w[i] inputs 4i to 4i + 3, with those of one token. */
-LLM_INLINE int32x4_t quad_dot(int32x4_t sum, const uint8x16_t *w, int8x16_t x) {
+/* sum + the dots of 16 inputs of four rows, w[i] inputs 4i to 4i + 3, with those of one token. */
+LLM_INLINE int32x4_t quad_dot(int32x4_t sum, const uint8x16_t *w, int8x16_t x,
+                              llm_quad_range range) {
+    (void)range;
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[0]), x, 0);
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[1]), x, 1);
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[2]), x, 2);
     return vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w[3]), x, 3);
 }
 
-#if !defined(LLM_PAIRS)
 LLM_INLINE int32x4_t vb_dot4(int32x4_t sum, uint8x16_t w, uint8x16_t x) {
     return vdotq_s32(sum, vreinterpretq_s8_u8(w), vreinterpretq_s8_u8(x));
 }
 LLM_INLINE vi vb_dot_pair(vi sum, vb w, vb x) {
     return (vi){vb_dot4(sum.a, w.a, x.a), vb_dot4(sum.b, w.b, x.b), vb_dot4(sum.c, w.c, x.c),
                 vb_dot4(sum.d, w.d, x.d)};
-}
-#endif
-
-/* Low and high halves apart, which many tokens share. */
-LLM_INLINE vi vi_dot_s16(vi sum, vi pairs, const int16_t *p) {
-    int16x8_t a = vreinterpretq_s16_s32(pairs.a), b = vreinterpretq_s16_s32(pairs.b);
-    int16x8_t c = vreinterpretq_s16_s32(pairs.c), d = vreinterpretq_s16_s32(pairs.d);
-    int16x8_t low_ab = vuzp1q_s16(a, b), high_ab = vuzp2q_s16(a, b);
-    int16x8_t low_cd = vuzp1q_s16(c, d), high_cd = vuzp2q_s16(c, d);
-    int16_t low = p[0], high = p[1];
-    sum.a = vmlal_n_s16(sum.a, vget_low_s16(low_ab), low);
-    sum.b = vmlal_high_n_s16(sum.b, low_ab, low);
-    sum.c = vmlal_n_s16(sum.c, vget_low_s16(low_cd), low);
-    sum.d = vmlal_high_n_s16(sum.d, low_cd, low);
-    sum.a = vmlal_n_s16(sum.a, vget_low_s16(high_ab), high);
-    sum.b = vmlal_high_n_s16(sum.b, high_ab, high);
-    sum.c = vmlal_n_s16(sum.c, vget_low_s16(high_cd), high);
-    sum.d = vmlal_high_n_s16(sum.d, high_cd, high);
-    return sum;
 }
 
 #endif
