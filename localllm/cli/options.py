@@ -18,7 +18,7 @@ from localllm.store import catalog, ref
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
 from localllm.store.index import Model, Store
 
-ISAS = ("scalar", "avx2", "avxvnni", "avx512", "amx", "neon")
+ISAS = ("scalar", "avx2", "avxvnni", "avx512", "amx", "asimd", "neon", "i8mm")
 _LONGEST_NUMBER = 80  # characters of a number in a message
 _PARTS_MISSING = re.compile(r"[0-9]+ of the [0-9]+ parts")
 _LONG_INT = re.compile(r"\s*[+-]?[0-9]+\s*")

@@ -106,7 +106,7 @@ llm_status llm_dequantize(int32_t type, const uint8_t *src, uint64_t src_bytes, 
 /* ---- The machine ------------------------------------------------------------------------ */
 
 typedef struct llm_machine {
-    const char *isa; /* the best instruction set here: scalar avx2 avxvnni avx512 amx neon */
+    const char *isa; /* the best instruction set here, such as avx512: a folder of backend/cpu */
     int32_t n_cpus; /* CPUs that this process may use (affinity) */
     double cpu_quota; /* cgroup CPU limit in CPUs, 0 when there is none */
     int32_t n_threads; /* the default: min of both, the quota rounded, at least 1 */

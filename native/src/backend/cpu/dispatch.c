@@ -12,10 +12,15 @@
 #endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__aarch64__) && defined(_WIN32)
+#include <windows.h>
 #endif
 
 typedef struct cpu_features {
-    int avx2, avxvnni, avx512, amx, neon; /* the whole set that our kernels of that name need */
+    int avx2, avxvnni, avx512, amx, asimd, neon,
+        i8mm; /* the whole set that our kernels of that name need */
     char names[256];
 } cpu_features;
 
@@ -95,20 +100,39 @@ static void detect(cpu_features *f) {
 
 #elif defined(__aarch64__)
 
-static void detect(cpu_features *f) {
-#if defined(__APPLE__)
-    f->neon = 1; /* every Apple arm64 CPU has dot products and half floats */
-    add_name(f, "asimd asimddp fphp");
-#elif defined(__linux__)
-    unsigned long caps = getauxval(AT_HWCAP);
-    int dot = caps >> 20 & 1, half = caps >> 9 & caps >> 10 & 1; /* ASIMDDP; FPHP, ASIMDHP */
-    add_name(f, "asimd");
-    if (dot) add_name(f, "asimddp");
-    if (half) add_name(f, "fphp");
-    f->neon = dot && half;
+/* The system is asked: user code cannot read the registers that tell. Bits are Linux's. */
+typedef struct arm_feature {
+    const char *name; /* as in /proc/cpuinfo */
+    int second;       /* in AT_HWCAP2 */
+    int bit;
+    int windows; /* PF_ARM_* of IsProcessorFeaturePresent */
+    const char *apple;
+} arm_feature;
+
+static const arm_feature arm_dot = {"asimddp", 0, 20, 43, "hw.optional.arm.FEAT_DotProd"};
+static const arm_feature arm_i8mm = {"i8mm", 1, 13, 66, "hw.optional.arm.FEAT_I8MM"};
+
+static int has(const arm_feature *a) {
+#if defined(__linux__)
+    return getauxval(a->second ? AT_HWCAP2 : AT_HWCAP) >> a->bit & 1;
+#elif defined(__APPLE__)
+    int value = 0;
+    size_t size = sizeof value;
+    return !sysctlbyname(a->apple, &value, &size, NULL, 0) && value;
+#elif defined(_WIN32)
+    return IsProcessorFeaturePresent((DWORD)a->windows) != 0;
 #else
-    add_name(f, "asimd");
+    return 0;
 #endif
+}
+
+static void detect(cpu_features *f) {
+    add_name(f, "asimd");
+    f->asimd = 1; /* part of the base */
+    f->neon = has(&arm_dot);
+    f->i8mm = f->neon && has(&arm_i8mm);
+    if (f->neon) add_name(f, arm_dot.name);
+    if (f->i8mm) add_name(f, arm_i8mm.name);
 }
 
 #else
@@ -133,15 +157,21 @@ DECLARE(avx512)
 #if LLM_HAVE_AMX
 DECLARE(amx)
 #endif
+#if LLM_HAVE_ASIMD
+DECLARE(asimd)
+#endif
 #if LLM_HAVE_NEON
 DECLARE(neon)
+#endif
+#if LLM_HAVE_I8MM
+DECLARE(i8mm)
 #endif
 
 enum { MAX_ISAS = 6 };
 
 /* Usable tables, best last. */
 static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
-    cpu_features f = {0, 0, 0, 0, 0, ""};
+    cpu_features f = {0};
     int32_t n = 0;
     detect(&f);
 #if LLM_HAVE_SCALAR
@@ -159,8 +189,14 @@ static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
 #if LLM_HAVE_AMX
     if (f.amx) out[n++] = &llm_kernels_amx;
 #endif
+#if LLM_HAVE_ASIMD
+    if (f.asimd) out[n++] = &llm_kernels_asimd;
+#endif
 #if LLM_HAVE_NEON
     if (f.neon) out[n++] = &llm_kernels_neon;
+#endif
+#if LLM_HAVE_I8MM
+    if (f.i8mm) out[n++] = &llm_kernels_i8mm;
 #endif
     return n;
 }
@@ -178,7 +214,7 @@ const char *llm_isa_name(int32_t i) {
 
 const char *llm_isa_features(void) {
     static cpu_features f; /* every caller writes the same bytes */
-    cpu_features now = {0, 0, 0, 0, 0, ""};
+    cpu_features now = {0};
     detect(&now);
     memcpy(f.names, now.names, sizeof f.names);
     return f.names;
