@@ -152,6 +152,7 @@ typedef struct llm_model_info {
     uint64_t n_params;
     uint64_t weight_bytes; /* held in memory by this model (panels, norms) */
     uint64_t mapped_bytes; /* read from the mapped file at run time; 0: there are panels */
+    int32_t was_refused; /* 1: mapped because the system refused the memory for panels */
 } llm_model_info;
 
 /* The gguf must outlive the model. All missing or misshapen tensors are named in one error. */

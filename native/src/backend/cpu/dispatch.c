@@ -1,7 +1,9 @@
 /* dispatch.c: which instruction sets are compiled in and usable on this CPU. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "backend/kernels.h"
+#include "base/os_thread.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
 #define LLM_X86 1
@@ -53,7 +55,8 @@ static const feature_bit bits_avx512[] = {{"avx512f", 7, 1, 16},
                                           {"avx512vl", 7, 1, 31},
                                           {"avx512vnni", 7, 2, 11}};
 static const feature_bit bits_avxvnni[] = {{"avxvnni", 71, 0, 4}};
-static const feature_bit bits_other[] = {{"avx512bf16", 71, 0, 5}, {"amx_bf16", 7, 3, 22}};
+static const feature_bit bits_other[] = {{"avx512bf16", 71, 0, 5}};
+static const feature_bit bits_amx_bf16[] = {{"amx_bf16", 7, 3, 22}};
 static const feature_bit bits_amx[] = {{"amx_tile", 7, 3, 24}, {"amx_int8", 7, 3, 25}};
 
 static int has(const feature_bit *b) {
@@ -94,8 +97,9 @@ static void detect(cpu_features *f) {
     if ((saved & 0xe6) == 0xe6) /* and opmask, both zmm parts */
         f->avx512 = f->avx2 & has_all(f, bits_avx512, sizeof bits_avx512 / sizeof *bits_avx512);
     has_all(f, bits_other, sizeof bits_other / sizeof *bits_other);
-    int tiles = has_all(f, bits_amx, sizeof bits_amx / sizeof *bits_amx);
-    f->amx = f->avx512 && tiles && (saved & 0x60000) == 0x60000 && tiles_allowed();
+    if (!has(&bits_amx[0]) || (saved & 0x60000) != 0x60000 || !tiles_allowed()) return;
+    has_all(f, bits_amx_bf16, sizeof bits_amx_bf16 / sizeof *bits_amx_bf16);
+    f->amx = has_all(f, bits_amx, sizeof bits_amx / sizeof *bits_amx) && f->avx512;
 }
 
 #elif defined(__aarch64__)
@@ -169,62 +173,70 @@ DECLARE(i8mm)
 
 enum { MAX_ISAS = 6 };
 
-/* Usable tables, best last. */
-static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
-    cpu_features f = {0};
-    int32_t n = 0;
-    detect(&f);
+/* What this CPU and this system allow, asked once. */
+typedef struct usable_isas {
+    atomic_int state; /* one of the three below */
+    int32_t n;
+    const llm_kernels *tables[MAX_ISAS]; /* best last */
+    cpu_features features;
+} usable_isas;
+
+enum { UNKNOWN, BEING_ASKED, KNOWN };
+
+static void ask(usable_isas *u) {
+    cpu_features *f = &u->features;
+    detect(f);
 #if LLM_HAVE_SCALAR
-    out[n++] = &llm_kernels_scalar;
+    u->tables[u->n++] = &llm_kernels_scalar;
 #endif
 #if LLM_HAVE_AVX2
-    if (f.avx2) out[n++] = &llm_kernels_avx2;
+    if (f->avx2) u->tables[u->n++] = &llm_kernels_avx2;
 #endif
 #if LLM_HAVE_AVXVNNI
-    if (f.avxvnni) out[n++] = &llm_kernels_avxvnni;
+    if (f->avxvnni) u->tables[u->n++] = &llm_kernels_avxvnni;
 #endif
 #if LLM_HAVE_AVX512
-    if (f.avx512) out[n++] = &llm_kernels_avx512;
+    if (f->avx512) u->tables[u->n++] = &llm_kernels_avx512;
 #endif
 #if LLM_HAVE_AMX
-    if (f.amx) out[n++] = &llm_kernels_amx;
+    if (f->amx) u->tables[u->n++] = &llm_kernels_amx;
 #endif
 #if LLM_HAVE_ASIMD
-    if (f.asimd) out[n++] = &llm_kernels_asimd;
+    if (f->asimd) u->tables[u->n++] = &llm_kernels_asimd;
 #endif
 #if LLM_HAVE_NEON
-    if (f.neon) out[n++] = &llm_kernels_neon;
+    if (f->neon) u->tables[u->n++] = &llm_kernels_neon;
 #endif
 #if LLM_HAVE_I8MM
-    if (f.i8mm) out[n++] = &llm_kernels_i8mm;
+    if (f->i8mm) u->tables[u->n++] = &llm_kernels_i8mm;
 #endif
-    return n;
 }
 
-int32_t llm_n_isas(void) {
-    const llm_kernels *list[MAX_ISAS];
-    return usable(list);
+static const usable_isas *usable(void) {
+    static usable_isas once;
+    if (atomic_load_explicit(&once.state, memory_order_acquire) == KNOWN) return &once;
+    int expected = UNKNOWN;
+    if (atomic_compare_exchange_strong(&once.state, &expected, BEING_ASKED)) {
+        ask(&once);
+        atomic_store_explicit(&once.state, KNOWN, memory_order_release);
+    }
+    while (atomic_load_explicit(&once.state, memory_order_acquire) != KNOWN) llm_os_yield();
+    return &once;
 }
+
+int32_t llm_n_isas(void) { return usable()->n; }
 
 const char *llm_isa_name(int32_t i) {
-    const llm_kernels *list[MAX_ISAS];
-    int32_t n = usable(list);
-    return i >= 0 && i < n ? list[i]->isa : NULL;
+    const usable_isas *u = usable();
+    return i >= 0 && i < u->n ? u->tables[i]->isa : NULL;
 }
 
-const char *llm_isa_features(void) {
-    static cpu_features f; /* every caller writes the same bytes */
-    cpu_features now = {0};
-    detect(&now);
-    memcpy(f.names, now.names, sizeof f.names);
-    return f.names;
-}
+const char *llm_isa_features(void) { return usable()->features.names; }
 
 const llm_kernels *llm_kernels_of(const char *isa) {
-    const llm_kernels *list[MAX_ISAS];
-    int32_t n = usable(list);
-    if (!isa) return n ? list[n - 1] : NULL;
-    for (int32_t i = 0; i < n; i++)
-        if (!strcmp(list[i]->isa, isa)) return list[i];
+    const usable_isas *u = usable();
+    if (!isa) return u->n ? u->tables[u->n - 1] : NULL;
+    for (int32_t i = 0; i < u->n; i++)
+        if (!strcmp(u->tables[i]->isa, isa)) return u->tables[i];
     return NULL;
 }
