@@ -54,11 +54,37 @@ LLM_INLINE vb vb_add_where(vb x, const uint8_t *p, uint8_t value) {
     return (vb){vaddq_u8(x.a, vb_spread(p, value)), vaddq_u8(x.b, vb_spread(p + 2, value)),
                 vaddq_u8(x.c, vb_spread(p + 4, value)), vaddq_u8(x.d, vb_spread(p + 6, value))};
 }
+LLM_INLINE vb vb_minus(vb x, uint8_t value) {
+    uint8x16_t v = vdupq_n_u8(value);
+    return (vb){vsubq_u8(x.a, v), vsubq_u8(x.b, v), vsubq_u8(x.c, v), vsubq_u8(x.d, v)};
+}
+LLM_INLINE vb vb_nibbles(const uint16_t *p) {
+    uint16x8_t a = vld1q_u16(p), b = vld1q_u16(p + 8);
+    uint8x16_t low = vcombine_u8(vmovn_u16(a), vmovn_u16(b));
+    uint8x16_t high = vcombine_u8(vshrn_n_u16(a, 8), vshrn_n_u16(b, 8)), mask = vdupq_n_u8(15);
+    return (vb){vandq_u8(low, mask), vshrq_n_u8(low, 4), vandq_u8(high, mask), vshrq_n_u8(high, 4)};
+}
 LLM_INLINE vb vb_table(const uint8_t *p) {
     uint8x16_t t = vld1q_u8(p);
     return (vb){t, t, t, t};
 }
 VF_OP2(vb_lookup, vb, vqtbl1q_u8)
+
+LLM_INLINE vi vi_load_pairs(const uint8_t *p) {
+    uint8x16_t low = vld1q_u8(p), high = vld1q_u8(p + 16);
+    uint8x16_t a = vzip1q_u8(low, high), b = vzip2q_u8(low, high);
+    return (vi){
+        vreinterpretq_s32_u16(vmovl_u8(vget_low_u8(a))), vreinterpretq_s32_u16(vmovl_high_u8(a)),
+        vreinterpretq_s32_u16(vmovl_u8(vget_low_u8(b))), vreinterpretq_s32_u16(vmovl_high_u8(b))};
+}
+LLM_INLINE vi vi_load_u8(const uint8_t *p) {
+    uint8x16_t x = vld1q_u8(p);
+    uint16x8_t lo = vmovl_u8(vget_low_u8(x)), hi = vmovl_high_u8(x);
+    return (vi){vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(lo))),
+                vreinterpretq_s32_u32(vmovl_high_u16(lo)),
+                vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(hi))),
+                vreinterpretq_s32_u32(vmovl_high_u16(hi))};
+}
 
 LLM_INLINE int8x16_t vb_four(const int8_t *p) {
     int32_t word;
