@@ -58,7 +58,7 @@ def runs_by_qemu(build: Path) -> list[list[str]]:
     """The commands that test a build under qemu."""
     runs = [["ctest", "--test-dir", str(build), "--output-on-failure", "--timeout=600"]]
     for i, (cpu, isas) in enumerate(CPUS.items()):
-        runs.append([*qemu(cpu), str(build / "test_dispatch"), *isas])
+        runs.append([*qemu(cpu), str(build / "test_isas"), *isas])
         if i:
             runs.append([*qemu(cpu), str(build / "test_matmul")])
     return runs

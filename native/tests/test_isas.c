@@ -1,4 +1,4 @@
-/* Which instruction sets this CPU gets: best last, each found by its name. With arguments (as
+/* test_isas.c: which instruction sets this CPU gets: best last, each found by its name. With arguments (as
  * scripts/cross.py runs it on several emulated CPUs): exactly those, in that order. */
 #include <string.h>
 
