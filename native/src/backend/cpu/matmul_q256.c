@@ -31,19 +31,11 @@ LLM_INLINE vf finish256(const llm_unpacking *u, const llm_scales *sc, const llm_
     return acc;
 }
 
-static inline void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
-                                 llm_scales *s) {
-    const uint8_t *side = block + llm_u8_at(u->layout, 0);
-    vf_store(s->d, unpack_u16(u, block, 0));
-    if (u->mins) vf_store(s->dmin_negated, vf_neg(unpack_u16(u, block, 1)));
-    if (type == LLM_Q2_K) unpack_scales_q2_k(side, s);
-    if (type == LLM_Q3_K) unpack_scales_q3_k(side, s);
-    if (type == LLM_Q4_K || type == LLM_Q5_K) unpack_scales_q45_k(side, s);
-    if (type == LLM_Q6_K) unpack_scales_q6_k(side, s);
-    if (type == LLM_IQ4_XS) {
-        const uint8_t *high = block + llm_u16_at(u->layout, 1);
-        unpack_scales_iq4_xs((const uint16_t *)(const void *)high, side, s);
-    }
+LLM_INLINE void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
+                              llm_scales *s) {
+    const int8_t *scale = decode_scales(u, type, block, s);
+    LLM_UNROLL
+    for (int g = 0; g < 256 / u->group; g++) vf_store(s->scale[g], vf_load_s8(scale + 16 * g));
 }
 
 typedef void (*llm_scale_reader)(const uint8_t *block, llm_scales *s);
@@ -64,7 +56,7 @@ LLM_INLINE void add_group256(vf scale, const vi *s, vf *sum, const int n) {
 
 /* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
  * Each reads a superblock in turn and asks for its next one. */
-LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
+LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job,
                        int32_t first, int32_t last, const int n) {
     const llm_acts *x = job->x;
     llm_scratch *s = scratch_of(job);
@@ -78,7 +70,7 @@ LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_
             vf sum[LLM_FUSED];
             LLM_UNROLL
             for (int t = 0; t < n; t++) sum[t] = vf_zero();
-            read(p, sc);
+            const int8_t *scale = decode_scales(u, type, p, sc);
             for (int c = 0; c < 8; c++) {
                 for (int at = 0; at < bytes / 8; at += 64)
                     vb_prefetch(p + bytes + bytes / 8 * c + at);
@@ -91,7 +83,7 @@ LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_
                     LLM_UNROLL
                     for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
                         dot_tokens(u, dot, w[g], q + 32 * c + 4 * g, n);
-                    add_group256(vf_load(sc->scale[per * c + h]), dot, sum, n);
+                    add_group256(vf_load_s8(scale + 16 * (per * c + h)), dot, sum, n);
                 }
             }
             LLM_UNROLL
@@ -282,7 +274,7 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
         else {                                                                                     \
             for (int32_t i = 0, end; i < job->n_panels; i = end) {                                 \
                 end = i + LLM_STREAMS < job->n_panels ? i + LLM_STREAMS : job->n_panels;           \
-                LLM_FUSED_SWITCH(job->x->n, few256, u, scales_##name, job, i, end)                 \
+                LLM_FUSED_SWITCH(job->x->n, few256, u, type, job, i, end)                          \
             }                                                                                      \
             store_strip(job, 0, job->x->n);                                                        \
         }                                                                                          \

@@ -63,8 +63,4 @@ LLM_INLINE void tiles_store(const int which, int32_t (*dots)[16]) {
         __asm__ volatile("tilestored %%tmm1, (%0, %1, 1)" ::"r"(dots), "r"((int64_t)64) : "memory");
 }
 
-LLM_INLINE vb vb_minus(vb a, int zero) {
-    return vb_of(_mm512_sub_epi8(a.v, _mm512_set1_epi8((char)zero)));
-}
-
 #endif

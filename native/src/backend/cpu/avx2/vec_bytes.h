@@ -56,6 +56,19 @@ LLM_INLINE vb vb_add_where(vb a, const uint8_t *p, uint8_t value) {
     return vb_pair(_mm256_or_si256(a.lo, vb_spread(p, value)),
                    _mm256_or_si256(a.hi, vb_spread(p + 4, value)));
 }
+LLM_INLINE vb vb_minus(vb a, uint8_t value) {
+    __m256i v = _mm256_set1_epi8((char)value);
+    return vb_pair(_mm256_sub_epi8(a.lo, v), _mm256_sub_epi8(a.hi, v));
+}
+LLM_INLINE vb vb_nibbles(const uint16_t *p) {
+    __m128i a = _mm_loadu_si128((const __m128i *)p), b = _mm_loadu_si128((const __m128i *)(p + 8));
+    __m128i byte = _mm_set1_epi16(255);
+    __m128i low = _mm_packus_epi16(_mm_and_si128(a, byte), _mm_and_si128(b, byte));
+    __m128i high = _mm_packus_epi16(_mm_srli_epi16(a, 8), _mm_srli_epi16(b, 8));
+    return vb_and1(vb_pair(_mm256_set_m128i(_mm_srli_epi16(low, 4), low),
+                           _mm256_set_m128i(_mm_srli_epi16(high, 4), high)),
+                   15);
+}
 LLM_INLINE vb vb_table(const uint8_t *p) {
     __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
     return vb_pair(t, t);
@@ -63,6 +76,17 @@ LLM_INLINE vb vb_table(const uint8_t *p) {
 LLM_INLINE vb vb_lookup(vb table, vb index) {
     return vb_pair(_mm256_shuffle_epi8(table.lo, index.lo),
                    _mm256_shuffle_epi8(table.hi, index.hi));
+}
+
+LLM_INLINE vi vi_load_u8(const uint8_t *p) {
+    return vi_pair(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)),
+                   _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))));
+}
+LLM_INLINE vi vi_load_pairs(const uint8_t *p) {
+    __m128i low = _mm_loadu_si128((const __m128i *)p);
+    __m128i high = _mm_loadu_si128((const __m128i *)(p + 16));
+    return vi_pair(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(low, high)),
+                   _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(low, high)));
 }
 
 LLM_INLINE __m256i vb_four(const int8_t *a) {

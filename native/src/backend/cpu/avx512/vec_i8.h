@@ -39,10 +39,33 @@ LLM_INLINE vb vb_add_where(vb a, const uint8_t *p, uint8_t value) {
     memcpy(&bits, p, 8);
     return vb_of(_mm512_mask_add_epi8(a.v, bits, a.v, _mm512_set1_epi8((char)value)));
 }
+LLM_INLINE vb vb_minus(vb a, uint8_t value) {
+    return vb_of(_mm512_sub_epi8(a.v, _mm512_set1_epi8((char)value)));
+}
+LLM_INLINE vb vb_nibbles(const uint16_t *p) {
+    __m256i words = _mm256_loadu_si256((const __m256i *)p);
+    __m128i low = _mm256_cvtepi16_epi8(words);
+    __m128i high = _mm256_cvtepi16_epi8(_mm256_srli_epi16(words, 8));
+    __m512i twice =
+        _mm512_inserti64x4(_mm512_broadcast_i32x4(low), _mm256_broadcastsi128_si256(high), 1);
+    const __m512i by = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
+                                        0x0004000400040004, 0x0004000400040004, 0, 0);
+    return vb_and1(vb_of(_mm512_srlv_epi16(twice, by)), 15);
+}
 LLM_INLINE vb vb_table(const uint8_t *p) {
     return vb_of(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p)));
 }
 LLM_INLINE vb vb_lookup(vb table, vb index) { return vb_of(_mm512_shuffle_epi8(table.v, index.v)); }
+
+LLM_INLINE vi vi_load_u8(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+LLM_INLINE vi vi_load_pairs(const uint8_t *p) {
+    const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    __m512i words = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_permutexvar_epi16(zip, words);
+}
 
 LLM_INLINE vi vb_dot_pair(vi acc, vb w, vb a) { return _mm512_dpbusd_epi32(acc, w.v, a.v); }
 #if defined(__GNUC__)

@@ -48,6 +48,16 @@ LLM_INLINE vb vb_add_where(vb a, const uint8_t *p, uint8_t value) {
     VB_EACH if (p[i / 8] >> i % 8 & 1) a.v[i] = (uint8_t)(a.v[i] + value);
     return a;
 }
+LLM_INLINE vb vb_minus(vb a, uint8_t value) {
+    VB_EACH a.v[i] = (uint8_t)(a.v[i] - value);
+    return a;
+}
+/* Bits [4j, 4j + 4) of the 16 words at p as bytes 16 j to 16 j + 15. */
+LLM_INLINE vb vb_nibbles(const uint16_t *p) {
+    vb r;
+    VB_EACH r.v[i] = (uint8_t)(p[i % 16] >> i / 16 * 4 & 15);
+    return r;
+}
 /* a table of 16 bytes for vb_lookup, whose indices are 0..15 */
 LLM_INLINE vb vb_table(const uint8_t *p) {
     vb r;
@@ -78,6 +88,17 @@ LLM_INLINE vi vb_dot_pair(vi acc, vb w, vb a) {
     return acc;
 }
 
+LLM_INLINE vi vi_load_u8(const uint8_t *p) {
+    vi r;
+    VF_EACH r.v[i] = p[i];
+    return r;
+}
+/* The 16 bytes at p (low) and those after them as pairs for vi_dot_s16. */
+LLM_INLINE vi vi_load_pairs(const uint8_t *p) {
+    vi r;
+    VF_EACH r.v[i] = p[i] | p[16 + i] << 16;
+    return r;
+}
 /* Products of s16 pairs, both added to the lane: pairs a lane's (low, high), pair the two s16 at p. */
 LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
     VF_EACH {
