@@ -47,6 +47,9 @@ typedef struct llm_scratch {
     float sums[LLM_GROUP][LLM_SUM_ROWS][16];
 #ifdef LLM_TILES
     int32_t dots[8][LLM_TILES][16]; /* by group of 32 inputs */
+    uint8_t high[LLM_GROUP][64 * 64]; /* with scales folded in: the high bytes, and */
+    float norm[LLM_GROUP];            /* the most of a row's sum of squares */
+    llm_unpacked by_groups;           /* a superblock without */
 #endif
     float x[LLM_TILE][256];                 /* activations of a tile, float weights */
     uint8_t panel[256 * 16 * 4];            /* a superblock packed from raw rows */
