@@ -3,8 +3,9 @@
  *
  * A tile is 16 rows of 64 bytes. One instruction multiplies a tile of activations, [tokens][group],
  * with a tile of weights, [group / 4][16 rows][4] (which is how panels lie), and adds exact 32-bit
- * sums to a tile [tokens][16 rows]: the same integers as any other order gives. Both sides are
- * signed, so a weight's zero point is taken off when it is unpacked.
+ * sums to a tile [tokens][16 rows]: the same integers as any other order gives. Activations
+ * are signed and so are weights, whose zero point is taken off when they are unpacked; the low bytes of
+ * 16-bit weights are unsigned.
  *
  * The instructions are written as assembly: gcc 12 drops the stores that fill a tile configuration
  * when it is passed to its intrinsic (docs/decisions/0002).
