@@ -55,9 +55,10 @@ LLM_INLINE void quads256(const llm_unpacking *u, llm_quad_form f, const uint8_t 
     float t256[LLM_FUSED][16];
     for (int r = 0; r < 4; r += quads)
         part256(u, f, panel, s->w, &s->scales, q, a, t256, r, quads, n);
+    const llm_ends256 e = ends256(u, &s->scales);
     LLM_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sums[t], finish256(u, &s->scales, a + t, vf_load(t256[t]), vf_load(sums[t])));
+        vf_store(sums[t], finish256(u, &e, a + t, vf_load(t256[t]), vf_load(sums[t])));
 }
 
 /* Panels [first, last) of the job with up to LLM_FUSED tokens, side by side. */
