@@ -74,6 +74,20 @@ LLM_INLINE vi vi_load_u8(const uint8_t *p) {
                 vreinterpretq_s32_u32(vmovl_high_u16(hi))};
 }
 
+LLM_INLINE vb vb_split(vi x, vi y) {
+    uint8x16_t a = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(x.a), x.b));
+    uint8x16_t b = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(x.c), x.d));
+    uint8x16_t c = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(y.a), y.b));
+    uint8x16_t d = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(y.c), y.d));
+    return (vb){vuzp1q_u8(a, b), vuzp1q_u8(c, d), vuzp2q_u8(a, b), vuzp2q_u8(c, d)};
+}
+LLM_INLINE vb vb_set4(const void *p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    uint8x16_t x = vreinterpretq_u8_u32(vdupq_n_u32(word));
+    return (vb){x, x, x, x};
+}
+
 LLM_INLINE void vb_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
 
 LLM_INLINE vb vb_opaque(vb x) {
