@@ -63,6 +63,57 @@ LLM_INLINE void tiles_store(const int which, int32_t (*dots)[16]) {
         __asm__ volatile("tilestored %%tmm1, (%0, %1, 1)" ::"r"(dots), "r"((int64_t)64) : "memory");
 }
 
+/* The same with 32 inputs, 16 rows and any strides, for two tiles of sums from one tile a and from the
+ * tiles b and b + next. Tiles 0 to 3 hold sums, 4 and 5 a, 6 and 7 b: */
+LLM_INLINE void tiles_open_pairs(void) {
+    llm_tile_shapes shapes = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        shapes.rows[i] = i < 6 ? 16 : 8;
+        shapes.row_bytes[i] = i == 4 || i == 5 ? 32 : 64;
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
+}
+
+#define LLM_TILE_LOAD(tile, p, stride)                                                             \
+    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" tile ::"r"(p), "r"((int64_t)(stride))          \
+                     : "memory")
+#define LLM_TILE_STORE(tile, p)                                                                    \
+    __asm__ volatile("tilestored %%tmm" tile ", (%0, %1, 1)" ::"r"(p), "r"((int64_t)64) : "memory")
+#define LLM_TILE_PRODUCT(op, c, a, b)                                                              \
+    __asm__ volatile("tilezero %%tmm" c "\n\t" op " %%tmm" b ", %%tmm" a ", %%tmm" c::)
+
+/* Signed a [16][32] with two tiles of unsigned b, [8][16][4] each, 64 bytes apart. */
+LLM_INLINE void tiles_two_b(const int8_t *a, int64_t a_stride, const uint8_t *b, int64_t b_stride) {
+    LLM_TILE_LOAD("4", a, a_stride);
+    LLM_TILE_LOAD("6", b, b_stride);
+    LLM_TILE_LOAD("7", b + 64, b_stride);
+    LLM_TILE_PRODUCT("tdpbsud", "0", "4", "6");
+    LLM_TILE_PRODUCT("tdpbsud", "1", "4", "7");
+}
+LLM_INLINE void tiles_store_two(int32_t (*dots)[16]) {
+    LLM_TILE_STORE("0", dots);
+    LLM_TILE_STORE("1", dots + 16);
+}
+
+/* Two tiles of unsigned a, [16][32] each, 32 bytes apart, with two of signed b as above: sums of the
+ * first a, then of the second one. */
+LLM_INLINE void tiles_two_ab(const uint8_t *a, int64_t a_stride, const uint8_t *b,
+                             int64_t b_stride) {
+    LLM_TILE_LOAD("4", a, a_stride);
+    LLM_TILE_LOAD("6", b, b_stride);
+    LLM_TILE_PRODUCT("tdpbusd", "0", "4", "6");
+    LLM_TILE_LOAD("7", b + 64, b_stride);
+    LLM_TILE_PRODUCT("tdpbusd", "1", "4", "7");
+    LLM_TILE_LOAD("5", a + 32, a_stride);
+    LLM_TILE_PRODUCT("tdpbusd", "2", "5", "6");
+    LLM_TILE_PRODUCT("tdpbusd", "3", "5", "7");
+}
+LLM_INLINE void tiles_store_four(int32_t (*dots)[16]) {
+    tiles_store_two(dots);
+    LLM_TILE_STORE("2", dots + 32);
+    LLM_TILE_STORE("3", dots + 48);
+}
+
 LLM_INLINE vb vb_minus(vb a, int zero) {
     return vb_of(_mm512_sub_epi8(a.v, _mm512_set1_epi8((char)zero)));
 }

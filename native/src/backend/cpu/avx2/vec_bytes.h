@@ -70,6 +70,24 @@ LLM_INLINE __m256i vb_four(const int8_t *a) {
     memcpy(&word, a, 4);
     return _mm256_set1_epi32(word);
 }
+/* low bytes of 16 lanes, then their second bytes */
+LLM_INLINE __m256i vb_split1(vi a) {
+    const __m256i order =
+        _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12, 1,
+                         5, 9, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i lo = _mm256_shuffle_epi8(a.lo, order), hi = _mm256_shuffle_epi8(a.hi, order);
+    /* dwords: low 0..3, high 0..3, low 8..11, high 8..11; the other half with 4..7 and 12..15 */
+    __m256i both = _mm256_unpacklo_epi64(lo, hi);
+    return _mm256_permutevar8x32_epi32(both, _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7));
+}
+LLM_INLINE vb vb_split(vi a, vi b) {
+    __m256i x = vb_split1(a), y = vb_split1(b);
+    return vb_pair(_mm256_permute2x128_si256(x, y, 0x20), _mm256_permute2x128_si256(x, y, 0x31));
+}
+LLM_INLINE vb vb_set4(const void *p) {
+    __m256i x = vb_four((const int8_t *)p);
+    return vb_pair(x, x);
+}
 
 LLM_INLINE void vb_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 

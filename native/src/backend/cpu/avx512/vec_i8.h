@@ -44,6 +44,20 @@ LLM_INLINE vb vb_table(const uint8_t *p) {
 }
 LLM_INLINE vb vb_lookup(vb table, vb index) { return vb_of(_mm512_shuffle_epi8(table.v, index.v)); }
 
+LLM_INLINE vb vb_set4(const void *p) {
+    int32_t word;
+    memcpy(&word, p, 4);
+    return vb_of(_mm512_set1_epi32(word));
+}
+LLM_INLINE vb vb_split(vi a, vi b) {
+    /* bytes of a lane: two of a, two of b; four lanes to low a, low b, high a, high b */
+    const __m512i order =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15));
+    const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16));
+    return vb_of(_mm512_permutexvar_epi32(turn, _mm512_shuffle_epi8(both, order)));
+}
+LLM_INLINE vi vb_dot_each(vi acc, vb u, vb s) { return _mm512_dpbusd_epi32(acc, u.v, s.v); }
 LLM_INLINE vi vb_dot_pair(vi acc, vb w, vb a) { return _mm512_dpbusd_epi32(acc, w.v, a.v); }
 #if defined(__GNUC__)
 /* Compilers do not fold the broadcast into the dot product, which costs an instruction each. */

@@ -89,6 +89,26 @@ LLM_INLINE vi vb_dot_wide(vi sum, vb w, const int8_t *p) {
                 vb_dot4(vaddq_s32(sum.c, back), veorq_u8(w.c, top), x),
                 vb_dot4(vaddq_s32(sum.d, back), veorq_u8(w.d, top), x)};
 }
+LLM_INLINE vb vb_split(vi x, vi y) {
+    uint8x16_t a = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(x.a), x.b));
+    uint8x16_t b = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(x.c), x.d));
+    uint8x16_t c = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(y.a), y.b));
+    uint8x16_t d = vreinterpretq_u8_s16(vmovn_high_s32(vmovn_s32(y.c), y.d));
+    return (vb){vuzp1q_u8(a, b), vuzp1q_u8(c, d), vuzp2q_u8(a, b), vuzp2q_u8(c, d)};
+}
+LLM_INLINE vb vb_set4(const void *p) {
+    uint8x16_t x = vreinterpretq_u8_s8(vb_four((const int8_t *)p));
+    return (vb){x, x, x, x};
+}
+LLM_INLINE int32x4_t vb_dot_each4(int32x4_t sum, uint8x16_t u, uint8x16_t s) {
+    int8x16_t x = vreinterpretq_s8_u8(s);
+    int32x4_t back = vshlq_n_s32(vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(1), x), 7);
+    return vb_dot4(vaddq_s32(sum, back), veorq_u8(u, vdupq_n_u8(0x80)), x);
+}
+LLM_INLINE vi vb_dot_each(vi sum, vb u, vb s) {
+    return (vi){vb_dot_each4(sum.a, u.a, s.a), vb_dot_each4(sum.b, u.b, s.b),
+                vb_dot_each4(sum.c, u.c, s.c), vb_dot_each4(sum.d, u.d, s.d)};
+}
 
 LLM_INLINE int32x4_t vi_dot_s16_4(int32x4_t sum, int32x4_t pairs, int16x8_t x) {
     int16x8_t s = vreinterpretq_s16_s32(pairs);

@@ -70,6 +70,31 @@ LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) {
 }
 #define vb_dot(acc, w, a) vb_dot_wide(acc, w, a)
 
+/* 4 bytes in every lane. */
+LLM_INLINE vb vb_set4(const void *p) {
+    vb r;
+    for (int i = 0; i < 64; i += 4) memcpy(r.v + i, p, 4);
+    return r;
+}
+/* low bytes of a and of b, then their second bytes */
+LLM_INLINE vb vb_split(vi a, vi b) {
+    vb r;
+    VF_EACH {
+        r.v[i] = (uint8_t)a.v[i];
+        r.v[16 + i] = (uint8_t)b.v[i];
+        r.v[32 + i] = (uint8_t)(a.v[i] >> 8);
+        r.v[48 + i] = (uint8_t)(b.v[i] >> 8);
+    }
+    return r;
+}
+/* acc + dot of the 4 bytes of every lane, u unsigned, s signed, all values of both. */
+LLM_INLINE vi vb_dot_each(vi acc, vb u, vb s) {
+    VF_EACH {
+        for (int j = 0; j < 4; j++) acc.v[i] += u.v[4 * i + j] * (int8_t)s.v[4 * i + j];
+    }
+    return acc;
+}
+
 /* The same with 4 activations of its own for every row; weights below 128. */
 LLM_INLINE vi vb_dot_pair(vi acc, vb w, vb a) {
     VF_EACH {
