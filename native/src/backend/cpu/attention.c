@@ -31,13 +31,9 @@ typedef enum source { SRC_F32, SRC_F16 } source;
 /* One kv head of one block, and the rows [ra, rb) that see some of it. */
 typedef struct block {
     const uint8_t *k, *v;
+    const uint8_t *k_ahead, *v_ahead; /* of the block in this place of the next run, or itself */
     int32_t ra, rb;
 } block;
-
-/* Memory to read soon, line by line between the products: all at once would stall them. */
-typedef struct lines {
-    const uint8_t *at, *end;
-} lines;
 
 /* Work of one pass over at most 64 rows. Rows ascend in position, so that the rows that see a block
  * are a contiguous range, and first[], end[] (the tokens a row sees) never fall inside a block.
@@ -50,7 +46,6 @@ typedef struct pass {
     int64_t part_bytes;
     llm_attn_state s; /* of row row0 */
     block blocks[MAX_BLOCKS];
-    lines ahead;
     /* Aligned: a 64-byte load across two cache lines costs two. */
     _Alignas(64) float q[Q_FLOATS];  /* [chunk][n_rows][K_CHUNK] */
     _Alignas(64) float p[UNITS * TOKENS]; /* scores, then weights, [block][row][32] */
@@ -66,11 +61,15 @@ LLM_INLINE vf load_source(source from, const void *p, int64_t i) {
     return vf_load_f16((const uint16_t *)p + i);
 }
 
-/* Scores of `rows` rows and the tokens [16 * vec0, 16 * (vec0 + vecs)): n dims more of the chain. */
+LLM_INLINE int64_t bytes_of(source from, int64_t n) { return n * (from == SRC_F32 ? 4 : 2); }
+
+/* Scores of `rows` rows and the tokens [16 * vec0, 16 * (vec0 + vecs)): n dims more of the chain.
+ * ahead: the same of a later block, which is asked of memory at the pace at which k is used; all at
+ * once would stall the products. */
 LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void *k, int n,
-                           const float *q, float *out) {
+                           const float *q, float *out, const uint8_t *ahead) {
     vf acc[VF_TILE_ROWS][2];
-    k = (const uint8_t *)k + vec0 * 16 * (from == SRC_F32 ? 4 : 2);
+    k = (const uint8_t *)k + bytes_of(from, vec0 * 16);
     out += 16 * vec0;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -78,6 +77,7 @@ LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void
         for (int v = 0; v < vecs; v++) acc[r][v] = vf_load(out + r * TOKENS + 16 * v);
     for (int d = 0; d < n; d++) {
         vf kv[2];
+        if (ahead) LLM_PREFETCH_L2(ahead + bytes_of(from, (int64_t)d * TOKENS));
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++) kv[v] = load_source(from, k, (int64_t)d * TOKENS + 16 * v);
 #pragma GCC unroll 16
@@ -94,10 +94,11 @@ LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void
 }
 
 /* The tokens [t0, t1) added to the outputs of `rows` rows in dims [dim0, dim0 + 16 * vecs) of the
- * source: out = out * grow, then the chain. step: elements between tokens. */
+ * source: out = out * grow, then the chain. step: elements between tokens. ahead: as for
+ * score_tile. */
 LLM_INLINE void output_tile(int rows, int vecs, source from, const void *v, int64_t step, int dim0,
                             int t0, int t1, const float *p, const float *grow, float *out,
-                            int64_t out_step) {
+                            int64_t out_step, const uint8_t *ahead) {
     vf acc[VF_TILE_ROWS][4];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -108,7 +109,10 @@ LLM_INLINE void output_tile(int rows, int vecs, source from, const void *v, int6
         vf vv[4];
 #pragma GCC unroll 4
         for (int i = 0; i < vecs; i++) {
-            vv[i] = load_source(from, v, t * step + dim0 + 16 * i);
+            const int64_t at = t * step + dim0 + 16 * i;
+            if (ahead && bytes_of(from, 16 * i) % 64 == 0)
+                LLM_PREFETCH_L2(ahead + bytes_of(from, at));
+            vv[i] = load_source(from, v, at);
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
@@ -144,16 +148,16 @@ static int tile_rows(int n) {
 #define FOR_TILE_SIZES(CASE) CASE(1)
 #endif
 
-LLM_INLINE void scores_from(source from, int rows, const void *k, int n, const float *q,
-                            float *out) {
+LLM_INLINE void scores_from(source from, int rows, const void *k, int n, const float *q, float *out,
+                            const uint8_t *ahead) {
     switch (rows) {
 #define CASE(R)                                                                                    \
     case R:                                                                                        \
         if (VF_TILE_VECS(R) >= 2) {                                                                \
-            score_tile(R, 2, 0, from, k, n, q, out);                                               \
+            score_tile(R, 2, 0, from, k, n, q, out, ahead);                                        \
         } else {                                                                                   \
-            score_tile(R, 1, 0, from, k, n, q, out);                                               \
-            score_tile(R, 1, 1, from, k, n, q, out);                                               \
+            score_tile(R, 1, 0, from, k, n, q, out, ahead);                                        \
+            score_tile(R, 1, 1, from, k, n, q, out, NULL);                                         \
         }                                                                                          \
         break;
         FOR_TILE_SIZES(CASE)
@@ -163,11 +167,11 @@ LLM_INLINE void scores_from(source from, int rows, const void *k, int n, const f
 
 LLM_INLINE void outputs_from(source from, int rows, const void *v, int64_t step, int n_dims, int t0,
                              int t1, const float *p, const float *grow, float *out,
-                             int64_t out_step) {
+                             int64_t out_step, const uint8_t *ahead) {
     switch (rows) {
 #define TILE(R, V)                                                                                 \
     for (; d + 16 * (V) <= n_dims; d += 16 * (V))                                                  \
-        output_tile(R, V, from, v, step, d, t0, t1, p, grow, out + d, out_step);
+        output_tile(R, V, from, v, step, d, t0, t1, p, grow, out + d, out_step, ahead);
 #define CASE(R)                                                                                    \
     case R: {                                                                                      \
         int d = 0;                                                                                 \
@@ -187,10 +191,11 @@ LLM_INLINE void outputs_from(source from, int rows, const void *v, int64_t step,
 }
 
 static void scores_f32(int rows, const float *k, int n, const float *q, float *out) {
-    scores_from(SRC_F32, rows, k, n, q, out);
+    scores_from(SRC_F32, rows, k, n, q, out, NULL);
 }
-static void scores_f16(int rows, const uint8_t *k, int n, const float *q, float *out) {
-    scores_from(SRC_F16, rows, k, n, q, out);
+static void scores_f16(int rows, const uint8_t *k, int n, const float *q, float *out,
+                       const uint8_t *ahead) {
+    scores_from(SRC_F16, rows, k, n, q, out, ahead);
 }
 
 /* V of a chunk of dims: what the outputs are computed from. */
@@ -199,15 +204,17 @@ typedef struct values {
     const void *data;
     int64_t step; /* elements between tokens */
     int32_t n_dims;
+    const uint8_t *ahead;
 } values;
 
 static void outputs_f32(int rows, const values *v, int t0, int t1, const float *p,
                         const float *grow, float *out, int64_t out_step) {
-    outputs_from(SRC_F32, rows, v->data, v->step, v->n_dims, t0, t1, p, grow, out, out_step);
+    outputs_from(SRC_F32, rows, v->data, v->step, v->n_dims, t0, t1, p, grow, out, out_step, NULL);
 }
 static void outputs_f16(int rows, const values *v, int t0, int t1, const float *p,
                         const float *grow, float *out, int64_t out_step) {
-    outputs_from(SRC_F16, rows, v->data, v->step, v->n_dims, t0, t1, p, grow, out, out_step);
+    outputs_from(SRC_F16, rows, v->data, v->step, v->n_dims, t0, t1, p, grow, out, out_step,
+                 v->ahead);
 }
 
 static void outputs(int rows, const values *v, int t0, int t1, const float *p, const float *grow,
@@ -218,36 +225,30 @@ static void outputs(int rows, const values *v, int t0, int t1, const float *p, c
         outputs_f16(rows, v, t0, t1, p, grow, out, out_step);
 }
 
-LLM_INLINE void read_ahead(pass *s, int n_lines) {
-    const uint8_t *p = s->ahead.at, *end = s->ahead.end;
-    for (int i = 0; i < n_lines && p < end; i++, p += 64) LLM_PREFETCH_L2(p);
-    s->ahead.at = p;
-}
-
 /* Raw q . k with the 32 tokens of block j, into s->p. Lanes of tokens that a row does not see may
  * hold anything. */
 static void block_scores(pass *s, int j) {
     const llm_attn *a = s->a;
     const block *b = &s->blocks[j];
-    const int ra = b->ra, rb = b->rb, tiles = (rb - ra) / VF_TILE_ROWS + 1;
+    const int ra = b->ra, rb = b->rb;
     const bool direct = rb - ra <= DIRECT_ROWS;
-    const int lines_each = (int)(s->part_bytes / 64 / tiles) + 1;
     float *p = s->p + j * s->n_rows * TOKENS;
     memset(p + ra * TOKENS, 0, sizeof(float) * TOKENS * (size_t)(rb - ra));
-    s->ahead = (lines){b->v, b->v + s->part_bytes};
     for (int d0 = 0; d0 < a->head_dim; d0 += K_CHUNK) {
         const int n = a->head_dim - d0 < K_CHUNK ? a->head_dim - d0 : K_CHUNK;
-        const uint8_t *k = b->k + (int64_t)d0 * TOKENS * 2;
+        const int64_t at = bytes_of(SRC_F16, (int64_t)d0 * TOKENS);
+        const uint8_t *k = b->k + at, *ahead = b->k_ahead + at;
         if (!direct)
-            for (int i = 0; i < n * TOKENS; i += 16)
+            for (int i = 0; i < n * TOKENS; i += 16) {
+                LLM_PREFETCH_L2(ahead + bytes_of(SRC_F16, i));
                 vf_store(s->wide + i, load_source(SRC_F16, k, i));
+            }
         for (int r = ra, rows; r < rb; r += rows) {
             rows = tile_rows(rb - r);
             const float *q = s->q + (int64_t)d0 * s->n_rows + r * K_CHUNK;
             float *out = p + r * TOKENS;
-            read_ahead(s, lines_each);
             if (direct)
-                scores_f16(rows, k, n, q, out);
+                scores_f16(rows, k, n, q, out, ahead);
             else
                 scores_f32(rows, s->wide, n, q, out);
         }
@@ -340,10 +341,14 @@ static void run_weights(pass *s) {
 static values block_values(pass *s, const block *b, bool direct, int d0, int n, int t0, int t1) {
     const int dim = s->a->head_dim;
     const uint16_t *v = (const uint16_t *)(const void *)b->v + d0;
-    if (direct) return (values){SRC_F16, v, dim, n};
+    const uint8_t *ahead = b->v_ahead + bytes_of(SRC_F16, d0);
+    if (direct) return (values){SRC_F16, v, dim, n, ahead};
     for (int t = t0; t < t1; t++)
-        for (int i = 0; i < n; i += 16) vf_store(s->wide + t * n + i, vf_load_f16(v + t * dim + i));
-    return (values){SRC_F32, s->wide, n, n};
+        for (int i = 0; i < n; i += 16) {
+            LLM_PREFETCH_L2(ahead + bytes_of(SRC_F16, t * dim + i));
+            vf_store(s->wide + t * n + i, vf_load_f16(v + t * dim + i));
+        }
+    return (values){SRC_F32, s->wide, n, n, NULL};
 }
 
 /* o of rows [r, r + rows) over one chunk of dims; unit is row r in the block. The tokens that all of
@@ -371,15 +376,12 @@ static void tile_outputs(pass *s, const values *v, int unit, int rows, float *o)
 static void block_outputs(pass *s, int j) {
     const block *b = &s->blocks[j];
     const int dim = s->a->head_dim, ra = b->ra, rb = b->rb, unit0 = j * s->n_rows;
-    const int lines_each =
-        (int)((s->ahead.end - s->ahead.at) / 64 / ((rb - ra) / VF_TILE_ROWS + 1)) + 1;
     const bool direct = rb - ra <= DIRECT_ROWS;
     for (int d0 = 0; d0 < dim; d0 += V_CHUNK) {
         const int n = dim - d0 < V_CHUNK ? dim - d0 : V_CHUNK;
         values v = block_values(s, b, direct, d0, n, s->first[unit0 + ra], s->end[unit0 + rb - 1]);
         for (int r = ra, rows; r < rb; r += rows) {
             rows = tile_rows(rb - r);
-            read_ahead(s, lines_each);
             tile_outputs(s, &v, unit0 + r, rows, s->s.o + (int64_t)r * dim + d0);
         }
     }
@@ -408,6 +410,20 @@ static const uint8_t *k_of_block(const llm_attn *a, int32_t number) {
     return a->pool + (uint64_t)a->table[number] * a->block_bytes + a->k_offset;
 }
 
+/* Block `number` takes the place of b in the next run. Scales of q8_0, some lines, are asked for at
+ * once. */
+static void look_ahead(const pass *s, block *b, int32_t number) {
+    const llm_attn *a = s->a;
+    if (a->table[number] < 0) return;
+    b->k_ahead = k_of_block(a, number);
+    b->v_ahead = b->k_ahead - a->k_offset + a->v_offset;
+    for (int64_t at = (int64_t)a->head_dim * TOKENS;
+         a->kv_type == LLM_KV_Q8_0 && at < s->part_bytes; at += 64) {
+        LLM_PREFETCH_L2(b->k_ahead + at);
+        LLM_PREFETCH_L2(b->v_ahead + at);
+    }
+}
+
 /* Fills s->blocks with the next ones that some row sees, from block i on; returns where to go on. */
 static int32_t take_run(pass *s, int32_t i, int32_t block_end) {
     const llm_attn *a = s->a;
@@ -419,43 +435,20 @@ static int32_t take_run(pass *s, int32_t i, int32_t block_end) {
         visible_rows(s, i, s->first + unit0, s->end + unit0, &ra, &rb);
         if (ra == rb) continue;
         const uint8_t *k = k_of_block(a, i), *v = k - a->k_offset + a->v_offset;
-        s->blocks[s->n_blocks++] = (block){k, v, ra, rb};
+        s->blocks[s->n_blocks++] = (block){k, v, k, v, ra, rb};
     }
+    for (int32_t j = 0; j < s->n_blocks && i + j < a->n_table; j++)
+        look_ahead(s, &s->blocks[j], i + j);
     return i;
 }
 
-/* K of block i, to read while outputs are computed; nothing after the last block or where a block
- * is missing. */
-static lines k_ahead(const pass *s, int64_t i) {
-    const llm_attn *a = s->a;
-    if (i >= a->n_table || a->table[i] < 0) return (lines){NULL, NULL};
-    const uint8_t *k = k_of_block(a, (int32_t)i);
-    return (lines){k, k + s->part_bytes};
-}
-
-/* Touches one line of K and of V of the two runs after the next block i. Blocks lie a whole pool
- * block apart: finding where a page lies takes as long as reading it. */
-static void touch_ahead(const pass *s, int32_t i) {
-    const llm_attn *a = s->a;
-    for (int64_t j = (int64_t)i + s->max_blocks;
-         j < (int64_t)i + 3 * s->max_blocks && j < a->n_table; j++) {
-        if (a->table[j] < 0) continue;
-        const uint8_t *k = k_of_block(a, (int32_t)j);
-        LLM_PREFETCH_L2(k);
-        LLM_PREFETCH_L2(k - a->k_offset + a->v_offset);
-    }
-}
-
-static void run_f16(pass *s, int32_t next) {
+static void run_f16(pass *s) {
     for (int j = 0; j < s->n_blocks; j++) block_scores(s, j);
     run_weights(s);
-    for (int j = 0; j < s->n_blocks; j++) {
-        s->ahead = k_ahead(s, (int64_t)next + j);
-        block_outputs(s, j);
-    }
+    for (int j = 0; j < s->n_blocks; j++) block_outputs(s, j);
 }
 
-static void run_q8(pass *s, int32_t next) {
+static void run_q8(pass *s) {
     llm_q8_block blocks[MAX_BLOCKS];
     for (int j = 0; j < s->n_blocks; j++) {
         const block *b = &s->blocks[j];
@@ -467,7 +460,7 @@ static void run_q8(pass *s, int32_t next) {
     run_weights(s);
     LLM_FN(q8_weights)(&s->q8, blocks, s->n_blocks, s->most, s->m_new);
     for (int j = 0; j < s->n_blocks; j++) LLM_FN(q8_outputs)
-    (&s->q8, &blocks[j], j, s->grow + j * s->n_rows, s->s.o, k_ahead(s, (int64_t)next + j).at);
+    (&s->q8, &blocks[j], j, s->grow + j * s->n_rows, s->s.o, s->blocks[j].k_ahead);
 }
 
 static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
@@ -486,13 +479,12 @@ static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
     }
     if (q8) LLM_FN(q8_queries)(&s->q8, a->q + s->row0, s->n_rows, a->head_dim);
     for (int32_t i = block_begin; i < block_end;) {
-        touch_ahead(s, i);
         i = take_run(s, i, block_end);
         if (s->n_blocks == 0) continue;
         if (q8)
-            run_q8(s, i);
+            run_q8(s);
         else
-            run_f16(s, i);
+            run_f16(s);
     }
     if (q8) LLM_FN(q8_finish)(&s->q8);
 }
