@@ -66,7 +66,7 @@ def round_acts(x: F64, block: int) -> F64:
 
 
 def rotate(x: F64) -> F64:
-    """The last axis, padded with zeros to a multiple of 32, times the Hadamard matrix of each 32."""
+    """The last axis, padded with zeros to a multiple of 32, each 32 times the Hadamard matrix."""
     hadamard = np.ones((1, 1))
     while len(hadamard) < 32:
         hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])

@@ -75,8 +75,7 @@ LLM_INLINE void tiles_open_pairs(void) {
 }
 
 #define LLM_TILE_LOAD(tile, p, stride)                                                             \
-    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" tile ::"r"(p), "r"((int64_t)(stride))          \
-                     : "memory")
+    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" tile::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define LLM_TILE_STORE(tile, p)                                                                    \
     __asm__ volatile("tilestored %%tmm" tile ", (%0, %1, 1)" ::"r"(p), "r"((int64_t)64) : "memory")
 #define LLM_TILE_PRODUCT(op, c, a, b)                                                              \
