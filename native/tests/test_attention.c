@@ -55,14 +55,52 @@ static double stored(const cache *c, const shape *s, int32_t token, int32_t d, b
                 : (part[(d / 4 * T + slot) * 4 + d % 4] - 128) * scale;
 }
 
-/* q as scores of q8_0 see it: 32 values rounded to multiples of their largest / 127. */
+/* 32 values times the Hadamard matrix of 32 / sqrt(32), as five turns. */
+static void rotated(const float *x, float *y) {
+    float a[32];
+    memcpy(a, x, sizeof a);
+    for (int turn = 0; turn < 5; turn++) {
+        float b[32];
+        for (int i = 0; i < 16; i++) {
+            b[2 * i] = a[i] + a[i + 16];
+            b[2 * i + 1] = a[i] - a[i + 16];
+        }
+        memcpy(a, b, sizeof a);
+    }
+    for (int i = 0; i < 32; i++) y[i] = a[i] * 0x1.6a09e6p-3f;
+}
+
+/* q as scores of q8_0 see it: 32 values rotated, then rounded to multiples of their largest / 127. */
 static void rounded_query(const shape *s, const float *q, double *out) {
     for (int32_t d = 0; d < s->dim; d += 32) {
-        float amax = 0;
-        for (int32_t i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(q[d + i]));
+        float amax = 0, x[32];
+        rotated(q + d, x);
+        for (int32_t i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(x[i]));
         for (int32_t i = 0; i < 32; i++)
-            out[d + i] = (double)rintf(q[d + i] * (127.0f / amax)) * (double)(amax / 127.0f);
+            out[d + i] = (double)rintf(x[i] * (127.0f / amax)) * (double)(amax / 127.0f);
     }
+}
+
+/* Rotated and stored keys give the products of the keys themselves, within what rounding loses. */
+static void check_rotation(const llm_kernels *k) {
+    enum { DIM = 64 };
+    uint8_t kb[T * DIM / 32 * 34], vb[T * DIM / 32 * 34];
+    float key[DIM], q[DIM], zero[DIM] = {0};
+    double query[DIM], want = 0, got = 0, size = 0;
+    random_state = 7;
+    random_floats(key, DIM, 2.0f);
+    random_floats(q, DIM, 2.0f);
+    key[3] = 20.0f; /* an outlier */
+    k->kv_write(kb, vb, LLM_KV_Q8_0, DIM, 0, key, zero);
+    const shape s = {.kv_type = LLM_KV_Q8_0, .dim = DIM};
+    const cache c = {.pool = kb};
+    rounded_query(&s, q, query);
+    for (int32_t d = 0; d < DIM; d++) {
+        want += (double)key[d] * (double)q[d];
+        size += fabs((double)key[d] * (double)q[d]);
+        got += stored(&c, &s, 0, d, false) * query[d];
+    }
+    EXPECT(fabs(got - want) <= 0.01 * size, "%s: q . k is %g, not %g", k->isa, got, want);
 }
 
 /* The weights of tokens [from, to) of one block for dim d, as outputs of q8_0 see them: rounded to
@@ -379,7 +417,7 @@ static uint64_t checksum(const llm_kernels *k) {
 
 int main(void) {
     static const int32_t dims[] = {16, 32, 48, 64, 80, 96, 128, 256, 320};
-    const uint64_t known = 0x0d3ca204ab639938;
+    const uint64_t known = 0x060e5eeaf6eddc79;
     if (!llm_kernels_of("scalar")) {
         fprintf(stderr, "no scalar kernels\n");
         return 1;
@@ -409,6 +447,7 @@ int main(void) {
     uint64_t sum = checksum(llm_kernels_of("scalar"));
     EXPECT(sum == known, "checksum of scalar is 0x%016llx", (unsigned long long)sum);
     check_write_edges(llm_kernels_of("scalar"));
+    check_rotation(llm_kernels_of("scalar"));
     for (int f = 0; f < N_FAST_ISAS; f++) {
         const llm_kernels *k = llm_kernels_of(fast_isas[f]);
         if (!k) continue;

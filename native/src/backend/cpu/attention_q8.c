@@ -19,6 +19,25 @@ enum {
 };
 #define MOST 65535.0f /* weights have 16 bits: the many small ones beside a large one count */
 
+/* y = H x / sqrt(32) for the Hadamard matrix H of 32: an outlier among the 32 is shared by all, which
+ * the scale then suits better, and products of two rotated vectors are those of the vectors. */
+static void rotate_32(const float *x, float *y) {
+    float a[32], b[32];
+    memcpy(a, x, sizeof a);
+    for (int turn = 0; turn < 5; turn++) {
+        for (int i = 0; i < 16; i++) {
+            b[i] = a[i] + a[i + 16];
+            b[i + 16] = a[i] - a[i + 16];
+        }
+        /* the two halves interleaved: after five turns every value has met all */
+        for (int i = 0; i < 16; i++) {
+            a[2 * i] = b[i];
+            a[2 * i + 1] = b[i + 16];
+        }
+    }
+    for (int i = 0; i < 32; i++) y[i] = a[i] * 0x1.6a09e6p-3f;
+}
+
 /* 32 values to s8, by the rule of activations (act.c); returns the scale. */
 static float quantize_32(const float *x, int8_t *q) {
     vi most = vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(x)), vf_load(x + 16));
@@ -40,7 +59,9 @@ void LLM_FN(q8_write)(uint8_t *k_block, uint8_t *v_block, int32_t dim, int32_t s
     uint16_t *v_scales = (uint16_t *)(void *)(v_block + (int64_t)dim * TOKENS);
     for (int32_t d = 0; d < dim; d += 32) {
         int8_t kq[32], vq[32];
-        k_scales[d + slot] = vf_f32_to_f16_1(quantize_32(k + d, kq));
+        float rotated[32];
+        rotate_32(k + d, rotated);
+        k_scales[d + slot] = vf_f32_to_f16_1(quantize_32(rotated, kq));
         v_scales[d + slot] = vf_f32_to_f16_1(quantize_32(v + d, vq));
         for (int i = 0; i < 32; i++) {
             k_block[((d + i) / 4 * TOKENS + slot) * 4 + i % 4] = (uint8_t)kq[i] ^ 0x80;
@@ -134,7 +155,9 @@ void LLM_FN(q8_queries)(llm_q8_pass *s, const float *const *q, int32_t n_rows, i
     for (int32_t r = 0, i = 0; r < n_rows; r++)
         for (int32_t d = 0; d < dim; d += 32, i++) {
             int8_t *to = s->q + (int64_t)r * dim + d;
-            s->q_scale[i] = quantize_32(q[r] + d, to);
+            float rotated[32];
+            rotate_32(q[r] + d, rotated);
+            s->q_scale[i] = quantize_32(rotated, to);
             int32_t sum = 0;
             for (int j = 0; j < 32; j++) sum += to[j];
             s->q_start[i] = -128 * sum;
