@@ -32,7 +32,7 @@ static const uint8_t llm_book_mxfp4[16] = {128, 129, 130, 131, 132, 134, 136, 14
 LLM_INLINE void unpack_low2(const uint8_t *p, vb w[8]) {
     LLM_UNROLL
     for (int v = 0; v < 2; v++) {
-        vb x = vb_opaque(vb_load(p + 64 * v)); /* once, not in each use */
+        vb x = vb_load_once(p + 64 * v);
         w[4 * v] = vb_and1(x, 3);
         w[4 * v + 1] = vb_shr(x, 2, 3);
         w[4 * v + 2] = vb_shr(x, 4, 3);
@@ -43,7 +43,7 @@ LLM_INLINE void unpack_low2(const uint8_t *p, vb w[8]) {
 LLM_INLINE void unpack_low4(const uint8_t *p, vb w[8]) {
     LLM_UNROLL
     for (int v = 0; v < 4; v++) {
-        vb x = vb_opaque(vb_load(p + 64 * v));
+        vb x = vb_load_once(p + 64 * v);
         w[2 * v] = vb_and1(x, 15);
         w[2 * v + 1] = vb_shr(x, 4, 15);
     }
@@ -53,7 +53,7 @@ LLM_INLINE void unpack_low4(const uint8_t *p, vb w[8]) {
 LLM_INLINE void unpack_high2(const uint8_t *p, vb w[8]) {
     LLM_UNROLL
     for (int v = 0; v < 2; v++) {
-        vb x = vb_opaque(vb_load(p + 64 * v));
+        vb x = vb_load_once(p + 64 * v);
         w[4 * v] = vb_or(w[4 * v], vb_shl(x, 4, 0x30));
         w[4 * v + 1] = vb_or(w[4 * v + 1], vb_shl(x, 2, 0x30));
         w[4 * v + 2] = vb_or(w[4 * v + 2], vb_and1(x, 0x30));

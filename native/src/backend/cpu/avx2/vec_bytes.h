@@ -26,6 +26,8 @@ LLM_INLINE vb vb_load(const uint8_t *p) {
     return vb_pair(_mm256_loadu_si256((const __m256i *)p),
                    _mm256_loadu_si256((const __m256i *)(p + 32)));
 }
+/* 16 registers are too few to keep it. */
+#define vb_load_once(p) vb_load(p)
 LLM_INLINE void vb_store(uint8_t *p, vb a) {
     _mm256_storeu_si256((__m256i *)p, a.lo);
     _mm256_storeu_si256((__m256i *)(p + 32), a.hi);

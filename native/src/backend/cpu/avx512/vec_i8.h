@@ -27,6 +27,16 @@ LLM_INLINE vb vb_of(__m512i v) {
     return r;
 }
 LLM_INLINE vb vb_load(const uint8_t *p) { return vb_of(_mm512_loadu_si512(p)); }
+/* Compilers would put the load into each instruction that uses it. */
+#if defined(__GNUC__)
+LLM_INLINE vb vb_load_once(const uint8_t *p) {
+    vb a = vb_load(p);
+    __asm__("" : "+v"(a.v));
+    return a;
+}
+#else
+#define vb_load_once(p) vb_load(p)
+#endif
 LLM_INLINE void vb_store(uint8_t *p, vb a) { _mm512_storeu_si512(p, a.v); }
 LLM_INLINE vb vb_and1(vb a, uint8_t mask) {
     return vb_of(_mm512_and_si512(a.v, _mm512_set1_epi8((char)mask)));

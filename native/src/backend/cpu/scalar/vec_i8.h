@@ -23,6 +23,8 @@ LLM_INLINE vb vb_load(const uint8_t *p) {
     memcpy(r.v, p, 64);
     return r;
 }
+/* The same where the vector is used more than once. */
+#define vb_load_once(p) vb_load(p)
 LLM_INLINE void vb_store(uint8_t *p, vb a) { memcpy(p, a.v, 64); }
 LLM_INLINE vb vb_and1(vb a, uint8_t mask) {
     VB_EACH a.v[i] &= mask;
