@@ -59,6 +59,7 @@ class Manifest:
     """The layers of one model, models in the order in which a split set is numbered."""
 
     layers: tuple[Layer, ...]
+    config: Layer | None = None  # a JSON document on the model
 
     def of(self, role: str) -> tuple[Layer, ...]:
         return tuple(layer for layer in self.layers if layer.role == role)
@@ -92,17 +93,21 @@ def parse(data: bytes) -> Manifest:
     layers = document.get("layers")
     if not isinstance(layers, list) or not 1 <= len(layers) <= MAX_LAYERS:
         raise FormatError(f"the manifest must have 1 to {MAX_LAYERS} layers")
-    found = Manifest(tuple(_layer(i, layer) for i, layer in enumerate(layers)))
+    config = document.get("config")
+    found = Manifest(
+        tuple(_layer(f"layer {i}", layer) for i, layer in enumerate(layers)),
+        None if config is None else _layer("the config", config),
+    )
     _require_model(found)
     return found
 
 
-def _layer(i: int, layer: Any) -> Layer:
+def _layer(which: str, layer: Any) -> Layer:
     if not isinstance(layer, Mapping):
-        raise FormatError(f"layer {i} of the manifest is no JSON object")
+        raise FormatError(f"{which} of the manifest is no JSON object")
     size = layer.get("size")
     if type(size) is not int or not 0 <= size <= MAX_FILE_BYTES:
-        raise FormatError(f"layer {i} of the manifest has the size {str(size)[:40]!a}")
+        raise FormatError(f"{which} of the manifest has the size {str(size)[:40]!a}")
     kind = layer.get("mediaType")
     kind = kind.split(";")[0].strip() if isinstance(kind, str) else ""
     notes = layer.get("annotations")
