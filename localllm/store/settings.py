@@ -60,6 +60,9 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if value}
 
 
+NOTHING_SET = Settings()
+
+
 def from_document(document: Any) -> Settings:
     """The settings in a record, every field checked. Raises `ValueError` naming the field."""
     if not isinstance(document, Mapping):

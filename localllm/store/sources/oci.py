@@ -1,7 +1,7 @@
 """OCI registries as a source: Ollama's, Docker's, or one's own.
 
-A manifest names the layers of a model by their sha256, so whatever server sends them, only the right
-bytes are taken. Protocol: https://github.com/opencontainers/distribution-spec/blob/main/spec.md
+A manifest names the layers of a model by their sha256, so whatever server sends them, only the
+right bytes are taken. Protocol: https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class Registry:
 
     def file(self, layer: Layer, i: int, n: int) -> RemoteFile:
         """A model layer as a file to fetch."""
-        name = layer.title or f"sha256:{layer.sha256[:12]}" + (f" ({i + 1} of {n})" if n > 1 else "")
+        name = layer.title or f"sha256:{layer.sha256[:12]}" + (
+            f" ({i + 1} of {n})" if n > 1 else ""
+        )
 
         def locate() -> Location:
             return Location(self._blob(layer), self._headers("application/octet-stream"))
@@ -122,7 +124,10 @@ class Registry:
                 f"the registry {urlsplit(self.base).netloc} wants a login, which is not supported",
                 "Public models need none. For others, download the GGUF file with its own tools.",
             )
-        asked = {"service": pairs.get("service", ""), "scope": f"repository:{self._repository}:pull"}
+        asked = {
+            "service": pairs.get("service", ""),
+            "scope": f"repository:{self._repository}:pull",
+        }
         answer = self._get(
             f"{realm.geturl()}?{urlencode(asked)}", {"Accept": "application/json"}, _MAX_TOKEN_BYTES
         )
