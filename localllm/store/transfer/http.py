@@ -140,29 +140,39 @@ class Transport:
 
         Raises `Fault`, or `DownloadError` for what no repetition changes.
         """
+        response, url = self.follow(route.location, route.final, first, stop)
+        try:
+            if response.status_code not in (200, 206):
+                self._refuse(response, url, route)
+            answer = self._answer(response, url, first, stop)
+        except BaseException:
+            response.close()
+            raise
+        route.final = str(url)
+        return answer
+
+    def follow(
+        self, location: Location, start: str | None, first: int, stop: int | None
+    ) -> tuple[httpx2.Response, httpx2.URL]:
+        """The answer at the end of all redirects, of any status, and where that is; its body has
+        not been read. start: where earlier redirects have led. Raises as `get` does."""
         import httpx2
 
         try:
-            home = httpx2.URL(route.location.url)
-            url = httpx2.URL(route.final) if route.final else home
+            home = httpx2.URL(location.url)
+            url = httpx2.URL(start) if start else home
         except httpx2.InvalidURL as e:
             raise DownloadError(f"an address cannot be read: {e}") from e
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._send(url, home, route.location, first, stop)
+            response = self._send(url, home, location, first, stop)
+            target = response.headers.get("location")
+            if response.status_code not in _REDIRECTS or not target:
+                return response, url
             try:
-                target = response.headers.get("location")
-                if response.status_code in _REDIRECTS and target:
-                    url = _redirected(url, target)
-                    _drain(response)
-                    continue
-                if response.status_code not in (200, 206):
-                    self._refuse(response, url, route)
-                answer = self._answer(response, url, first, stop)
-            except BaseException:
+                url = _redirected(url, target)
+                _drain(response)
+            finally:
                 response.close()
-                raise
-            route.final = str(url)
-            return answer
         raise DownloadError(f"{_shown(home)} redirects more than {MAX_REDIRECTS} times")
 
     def _send(
