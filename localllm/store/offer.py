@@ -49,6 +49,7 @@ class Offer:
     parameters: Mapping[str, object] = field(default_factory=dict)  # rows of params.py
     licence_text: str = ""
     in_place: tuple[Path, ...] = ()  # the files are on this disk: nothing is fetched or copied
+    notes: tuple[str, ...] = ()  # lines for the user, such as why it is another quantization
 
     @property
     def size(self) -> int | None:
