@@ -406,3 +406,11 @@ def machine_roofs() -> Roofs:
     from localllm.engine import machine
 
     return machine.measure_roofs()
+
+
+def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
+    """The roofs as they were measured first on this machine, kept in a folder; `anew` measures
+    again."""
+    from localllm.engine import roofs
+
+    return roofs.remembered(folder, anew=anew)

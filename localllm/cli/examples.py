@@ -41,6 +41,18 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm pull smollm2:135m gemma3:270m", "Several at once."),
         Example("localllm pull smollm2:135m --json", "Progress as JSON, one object a line."),
     ),
+    "search": (
+        Example("localllm search", "All models that the catalogue knows."),
+        Example("localllm search qwen coder", "Those that hold both words."),
+        Example(
+            "localllm search --hub gemma-3 --limit 10", "Repositories of the Hugging Face Hub."
+        ),
+    ),
+    "recommend": (
+        Example("localllm recommend", "What fits here, and how fast it will answer."),
+        Example("localllm recommend --ctx 32768 --limit 5", "With room for a long context."),
+        Example("localllm recommend --json", "The same for programs."),
+    ),
     "list": (
         Example("localllm list", "The models here, their sizes and the engine that runs them."),
         Example("localllm list --all", "Also what can be pulled."),

@@ -38,6 +38,8 @@ class Row:
 COMMANDS = {
     "run": Row("localllm.cli.run", "Answer a prompt with a model."),
     "pull": Row("localllm.cli.pull", "Bring models to this machine."),
+    "search": Row("localllm.cli.search", "Find models to pull."),
+    "recommend": Row("localllm.cli.recommend", "Recommend models for this machine."),
     "list": Row("localllm.cli.list", "List the models on this machine."),
     "show": Row("localllm.cli.show", "Show what is inside a model."),
     "rm": Row("localllm.cli.rm", "Delete models from this machine."),

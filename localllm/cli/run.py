@@ -151,7 +151,7 @@ def _template(text: str) -> str:
     """The text of a template file; a family's name stays as it is."""
     try:
         path = Path(text).expanduser()
-        if not ref.is_path(text) and not path.is_file():
+        if "/" not in text and not ref.is_path(text) and not path.is_file():
             return text
         with path.open("rb") as file:
             data = file.read(MAX_TEMPLATE_BYTES + 1)

@@ -1,4 +1,5 @@
-"""The models on this machine: one folder of readable GGUF files.
+"""The models on this machine: one folder of readable GGUF files, with folders inside for names
+that have a slash.
 
 Beside `smollm2@135m.gguf` lies `smollm2@135m.json`, its record: where the file came from, its size
 and its hash. There is no central list, so nothing can disagree with the folder, two pulls cannot
@@ -9,14 +10,15 @@ that is missing or damaged costs only what it said; `Store.record` writes it aga
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from localllm.store.durable import disk_error, fsync_folder, replacing
-from localllm.store.ref import SUFFIX, Ref, from_stem
+from localllm.store.ref import MAX_PARTS, Ref, from_path
 
 RECORD_VERSION = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -44,12 +46,17 @@ class Model:
     """A model file in the store."""
 
     ref: Ref
-    path: Path
-    size: int  # bytes on disk
+    path: Path  # of a split set the first file
+    size: int  # bytes on disk, of all files
     modified: float  # seconds since 1970
     record: Record | None
     problem: str | None  # why there is no record, if there should be one
     damaged: Record | None = None  # what the file was before it got another size
+    more: tuple[Path, ...] = ()  # the other files of a split set that are there
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.path, *self.more)
 
 
 class Store:
@@ -60,37 +67,42 @@ class Store:
 
     def path(self, ref: Ref) -> Path:
         """Where the model file of a name is, or will be."""
-        return self.folder / f"{ref.stem}{SUFFIX}"
+        return self.paths(ref)[0]
+
+    def paths(self, ref: Ref, n_files: int = 1) -> tuple[Path, ...]:
+        """Where the files of a name are, or will be, in the order of the split."""
+        return tuple(self.folder / file for file in ref.files(n_files))
 
     def list(self) -> list[Model]:
         """All models, by name. Raises `FileError` if the folder cannot be read."""
-        try:
-            paths = sorted(self.folder.iterdir())
-        except FileNotFoundError:
-            return []
-        except OSError as e:
-            raise disk_error("read the model folder", self.folder, e) from e
-        refs = [from_stem(path.stem) for path in paths if path.suffix == SUFFIX]
-        found = (self.find(ref) for ref in refs if ref is not None)
-        return sorted((model for model in found if model is not None), key=lambda m: m.ref)
+        found = {ref: self.find(ref) for ref in map(from_path, self._files()) if ref is not None}
+        return sorted((model for model in found.values() if model), key=lambda m: m.ref)
 
     def find(self, ref: Ref) -> Model | None:
-        """The model of exactly this name, or None."""
-        path = self.path(ref)
+        """The model of exactly this name, or None. A folder that is a link is not entered: it may
+        lead out of the store."""
+        whole = self.path(ref)
         try:
-            stat = path.stat()
-        except FileNotFoundError:
-            return None
+            if any(each.is_symlink() for each in self._folders(ref)):
+                return None
+            expected = (whole,) if whole.is_file() else self._split_files(ref)
+            paths = [path for path in expected if path.is_file()]
+            if not paths:
+                return None
+            stats = [path.stat() for path in paths]
         except OSError as e:
-            raise disk_error("look at", path, e) from e
-        if not path.is_file():
-            return None
-        size = stat.st_size
+            raise disk_error("look at", whole, e) from e
+        size, modified = sum(stat.st_size for stat in stats), max(stat.st_mtime for stat in stats)
         record, problem = self._read_record(ref)
-        if record is None or record.size == size:
-            return Model(ref, path, size, stat.st_mtime, record, problem)
-        problem = f"the file has {size} bytes, its record says {record.size}"
-        return Model(ref, path, size, stat.st_mtime, None, problem, damaged=record)
+        damaged = None
+        if len(paths) < len(expected):
+            problem = f"{len(expected) - len(paths)} of its {len(expected)} files are missing"
+            record, damaged = None, record
+        elif record is not None and record.size != size:
+            what = "the file has" if len(paths) == 1 else f"its {len(paths)} files have"
+            problem = f"{what} {size} bytes, its record says {record.size}"
+            record, damaged = None, record
+        return Model(ref, paths[0], size, modified, record, problem, damaged, tuple(paths[1:]))
 
     def record(self, ref: Ref, record: Record) -> None:
         """Writes the record of a model, whole or not at all."""
@@ -103,13 +115,48 @@ class Store:
             raise disk_error("write", path, e) from e
 
     def remove(self, model: Model) -> None:
-        """Deletes a model and its record. Raises `FileError` if the system refuses."""
-        for path in (model.path, self._record_path(model.ref)):
+        """Deletes a model, its record and the folders that become empty. Raises `FileError` if the
+        system refuses."""
+        for path in (*model.files, self._record_path(model.ref)):
             try:
                 path.unlink(missing_ok=True)
             except OSError as e:
                 raise disk_error("delete", path, e) from e
-        fsync_folder(self.folder)
+        last = self.folder
+        for folder in self._folders(model.ref):
+            try:
+                folder.rmdir()
+            except OSError:  # not empty, or gone already
+                last = folder if folder.is_dir() else self.folder
+                break
+        fsync_folder(last)
+
+    def _files(self) -> Sequence[PurePath]:
+        """Every file in the store, relative to it."""
+
+        def refused(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise disk_error("read the model folder", self.folder, error) from error
+
+        found = []
+        for folder, folders, names in os.walk(self.folder, onerror=refused):
+            inside = Path(folder).relative_to(self.folder)
+            found += [inside / name for name in names]
+            if len(inside.parts) >= MAX_PARTS - 1:
+                folders.clear()
+        return sorted(found)
+
+    def _folders(self, ref: Ref) -> Sequence[Path]:
+        """The folders of a name below the store, the innermost first."""
+        return [self.folder / each for each in PurePath(ref.stem).parents][:-1]
+
+    def _split_files(self, ref: Ref) -> tuple[Path, ...]:
+        """The files of a split set whose first one is there, and where the others should be."""
+        whole = self.path(ref)
+        for first in sorted(whole.parent.glob(f"{whole.stem}-00001-of-*{whole.suffix}")):
+            if from_path(first.relative_to(self.folder)) == ref and first.is_file():
+                return self.paths(ref, int(first.stem[-5:]))
+        return ()
 
     def _record_path(self, ref: Ref) -> Path:
         return self.folder / f"{ref.stem}.json"

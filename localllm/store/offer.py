@@ -47,6 +47,7 @@ class Offer:
     n_ctx: int = 0  # trained context in tokens, 0: not known
     settings: Settings = NOTHING_SET  # a template beside the file gives way to the file's own
     in_place: tuple[Path, ...] = ()  # the files are on this disk: nothing is fetched or copied
+    notes: tuple[str, ...] = ()  # lines for the user, such as why it is another quantization
 
     @property
     def size(self) -> int | None:

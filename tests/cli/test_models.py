@@ -108,7 +108,7 @@ def test_pull_checks_all_names_first(made: MadeUp) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a/b:c", "../x", "sha256:../../", "CON", "a%2f", "e\u0301", "a" * 4096, "[/red]",
+    "name", ["a/b/c/d/e:f", "../x", "sha256:../../", "CON", "a%2f", "e\u0301", "a" * 4096, "[/red]",
              "\x1b]0;x\x07", "x:"],
 )  # fmt: skip
 def test_bad_names_are_refused_by_every_command(made: MadeUp, name: str) -> None:
@@ -248,8 +248,8 @@ def test_missing_part_of_a_split_model(made: MadeUp, tmp_path: Path) -> None:
 
 
 def test_missing_file_is_named_as_typed(made: MadeUp) -> None:
-    done = run(made, "show", "sha256:../../")
-    assert is_error(done.stderr, "no file sha256:../../\n", hint="localllm list")
+    done = run(made, "show", "./sha256:../../")
+    assert is_error(done.stderr, "no file ./sha256:../../\n", hint="localllm list")
 
 
 def test_empty_name(made: MadeUp) -> None:

@@ -367,3 +367,7 @@ def machine_roofs() -> Roofs:
     from localllm.engine.machine import Roofs
 
     return Roofs(n_threads=2, n_bytes=256 << 20, read_gb_per_s=12.5, int8_gop_per_s=345.6)
+
+
+def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
+    return machine_roofs()

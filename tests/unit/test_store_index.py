@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def store(tmp_path: Path) -> Store:
 
 def add(store: Store, name: str, content: bytes = b"12345") -> Ref:
     ref = parse(name)
+    store.path(ref).parent.mkdir(parents=True, exist_ok=True)
     store.path(ref).write_bytes(content)
     return ref
 
@@ -131,3 +133,62 @@ def test_refused_folder(store: Store) -> None:
         Store(store.folder.parent / "file").list()
     with pytest.raises(FileError, match="cannot write"):
         Store(store.folder / "gone").record(parse("m"), RECORD)
+
+
+def add_set(store: Store, name: str, n_files: int = 2) -> Ref:
+    ref = parse(name)
+    for path in store.paths(ref, n_files):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"123")
+    return ref
+
+
+def test_names_with_folders(store: Store) -> None:
+    names = ["a/b/c/d:1", "hf.co/user/repo:q4_k_m", "host+5000/x", "plain"]
+    for name in names:
+        store.record(add(store, name), RECORD)
+    assert [str(model.ref) for model in store.list()] == names
+    assert all(model.record == RECORD for model in store.list())
+    (store.folder / "a/b/c/d/e").mkdir(parents=True)
+    (store.folder / "a/b/c/d/e/deep.gguf").write_bytes(b"x")
+    (store.folder / "UPPER").mkdir()
+    (store.folder / "UPPER/x.gguf").write_bytes(b"x")
+    assert [str(model.ref) for model in store.list()] == names
+
+
+def test_a_linked_folder_is_not_entered(store: Store, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.gguf").write_bytes(b"12345")
+    (store.folder / "link").symlink_to(outside)
+    assert store.list() == [] and store.find(parse("link/x")) is None
+
+
+def test_split_set_is_one_model(store: Store) -> None:
+    ref = add_set(store, "big/m:70b", 3)
+    (model,) = store.list()
+    assert (model.ref, model.size, model.problem) == (ref, 9, None)
+    assert [path.name for path in model.files] == [
+        f"m@70b-0000{i}-of-00003.gguf" for i in (1, 2, 3)
+    ]
+    store.record(ref, dataclasses.replace(RECORD, size=9))
+    assert store.list()[0].record is not None
+    model.files[1].unlink()
+    (model,) = store.list()
+    assert model.problem == "1 of its 3 files are missing" and model.damaged is not None
+    store.remove(model)
+    assert list(store.folder.iterdir()) == []
+
+
+def test_one_file_comes_before_a_set(store: Store) -> None:
+    add_set(store, "m:1b")
+    add(store, "m:1b")
+    (model,) = store.list()
+    assert (model.path.name, model.more) == ("m@1b.gguf", ())
+
+
+def test_remove_leaves_other_models_of_the_folder(store: Store) -> None:
+    add(store, "u/r:a")
+    add(store, "u/r:b")
+    store.remove(store.list()[0])
+    assert [str(model.ref) for model in store.list()] == ["u/r:b"]
