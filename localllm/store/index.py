@@ -129,8 +129,8 @@ class Store:
             raise disk_error("write", path, e) from e
 
     def remove(self, model: Model) -> None:
-        """Deletes a model, its record and the folders that become empty; of files that lie elsewhere
-        only the record. Raises `FileError` if the system refuses."""
+        """Deletes a model, its record and the folders that become empty; where the files lie
+        elsewhere only the record. Raises `FileError` if the system refuses."""
         own = () if model.elsewhere else model.files
         for path in (*own, self._record_path(model.ref), self._used_path(model.ref)):
             try:

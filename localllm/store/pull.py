@@ -1,13 +1,13 @@
-"""From an offer to a model of the store: space, bytes, a check of the header, the record, the pin."""
+"""From an offer to a model of the store: bytes, a check of the header, the record, the pin."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from localllm.errors import FileError, FormatError
+from localllm.errors import FileError, FormatError, UnsupportedError
 from localllm.paths import Paths, ensure
 from localllm.store.durable import disk_error
 from localllm.store.index import Model, Store
@@ -18,10 +18,6 @@ from localllm.store.ref import Ref
 from localllm.store.transfer.progress import Report
 from localllm.store.transfer.settings import DEFAULT, Settings
 
-#: Looks at the whole header of a file, or of the split set that it begins. Raises `FormatError`. The
-#: native reader does it, which few modules may import, so the caller brings it.
-Verify = Callable[[Path], None]
-
 
 def pull_offer(
     offer: Offer,
@@ -29,7 +25,6 @@ def pull_offer(
     paths: Paths,
     report: Report,
     *,
-    verify: Verify,
     settings: Settings = DEFAULT,
 ) -> Model:
     """Makes sure that the offered model is in the store as `offer.ref`, and returns it.
@@ -46,10 +41,10 @@ def pull_offer(
             f"Delete it with: localllm rm {offer.ref}",
         )
     if offer.in_place:
-        files = _referenced(offer, verify)
+        files = _referenced(offer)
     else:
         finals = store.paths(offer.ref, len(offer.files))
-        files = _fetched(offer, finals, paths, report, verify, settings)
+        files = _fetched(offer, finals, paths, report, settings)
         _forget_older(before, finals)
     store.record(offer.ref, record_of(offer, files))
     if offer.source == "hub" and all(file.sha256 for file in files):
@@ -87,10 +82,10 @@ def _is_another(model: Model, offer: Offer) -> bool:
     return bool(record.repository) and record.repository.lower() != offer.repository.lower()
 
 
-def _require_model(offer: Offer, first: Path, files: Sequence[Path], verify: Verify) -> None:
+def _require_model(offer: Offer, files: Sequence[Path]) -> None:
     """Deletes files that have come whole and are no model that anything can read."""
     try:
-        verify(first)
+        _open(files[0])
     except FormatError as e:
         for path in files:
             with contextlib.suppress(OSError):
@@ -99,6 +94,15 @@ def _require_model(offer: Offer, first: Path, files: Sequence[Path], verify: Ver
             f"what {offer.repository} delivers as {offer.ref} is damaged there: {e.message}",
             "Nothing was installed. Try another source, or tell its owner.",
         ) from e
+
+
+def _open(path: Path) -> None:
+    """Checks the whole header of a file, or of the split set that it begins. Raises `FormatError`
+    and `FileError`; a model that is valid and runs nowhere here is none of them."""
+    from localllm.store.inspect import GgufFile
+
+    with contextlib.suppress(UnsupportedError):
+        GgufFile(path).close()
 
 
 def _forget_older(before: Model | None, files: Sequence[Path]) -> None:
@@ -111,9 +115,9 @@ def _forget_older(before: Model | None, files: Sequence[Path]) -> None:
                 path.unlink()
 
 
-def _referenced(offer: Offer, verify: Verify) -> list[FileRecord]:
+def _referenced(offer: Offer) -> list[FileRecord]:
     files = []
-    verify(offer.in_place[0])
+    _open(offer.in_place[0])
     for file, path in zip(offer.files, offer.in_place, strict=True):
         try:
             size = path.stat().st_size
@@ -128,7 +132,6 @@ def _fetched(
     finals: Sequence[Path],
     paths: Paths,
     report: Report,
-    verify: Verify,
     settings: Settings,
 ) -> list[FileRecord]:
     from localllm.store.transfer.fetch import Wanted, fetch_all
@@ -136,7 +139,7 @@ def _fetched(
     wanted = [Wanted(file, final) for file, final in zip(offer.files, finals, strict=True)]
     label = str(offer.ref)
     done = fetch_all(wanted, paths.downloads, report, label=label, settings=settings)
-    _require_model(offer, done[0].path, [each.path for each in done], verify)
+    _require_model(offer, [each.path for each in done])
     return [
         FileRecord(file.name, each.size, each.sha256)
         for file, each in zip(offer.files, done, strict=True)

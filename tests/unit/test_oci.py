@@ -1,4 +1,4 @@
-"""The OCI source against a real registry (Debian's docker-registry), and against stand-in answers."""
+"""The OCI source against a real registry (docker-registry), and against stand-in answers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_split_set_keeps_its_order(registry: OciRegistry) -> None:
 
 def test_what_is_not_there(registry: OciRegistry) -> None:
     for text in ("library/tiny:2b", "library/none:1b"):
-        with pytest.raises(DownloadError, match="has no .* with this tag"):
+        with pytest.raises(DownloadError, match=r"has no .* with this tag"):
             oci.resolve(name(f"{registry.address}/{text}"))
 
 

@@ -15,8 +15,8 @@ SOURCE = "local"
 
 
 def resolve(path: Path, name: Ref | None = None) -> Offer:
-    """The model of a file, of a part of a split set, or of a folder that holds one model. name: what
-    to call it in the store; None: after the file. Raises `FileError`, `ArgumentError`."""
+    """The model of a file, of a part of a split set, or of a folder that holds one model. name:
+    what to call it in the store; None: after the file. Raises `FileError`, `ArgumentError`."""
     path = path.absolute()
     try:
         folder = path if path.is_dir() else path.parent

@@ -171,7 +171,7 @@ def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
         "quantization": ("file_type", "quantization"),
         "architecture": ("model_family", "architecture"),
     }
-    found = {}
+    found: dict[str, str] = {}
     for name, spelled in keys.items():
         for key in spelled:
             value = document.get(key)
