@@ -22,10 +22,11 @@ from localllm.store.wanted import (
 )
 
 
-def offer(wanted: Wanted, catalog: Catalog, lock: Lockfile) -> Offer:
-    """What is offered for a name. Raises `UnknownModelError` for a name that the catalogue does not
-    have, `DownloadError` and `FormatError` where a source cannot deliver."""
-    resolve: Callable[[Any, Catalog, Lockfile], Offer] = _RESOLVERS[type(wanted)]
+def offer(wanted: Wanted, catalog: Catalog, lock: Lockfile | None) -> Offer:
+    """What is offered for a name; without a lock file the newest. Raises `UnknownModelError` for a
+    name that the catalogue does not have, `DownloadError` and `FormatError` where a source cannot
+    deliver."""
+    resolve: Callable[[Any, Catalog, Lockfile | None], Offer] = _RESOLVERS[type(wanted)]
     return resolve(wanted, catalog, lock)
 
 
@@ -34,7 +35,7 @@ def asked(wanted: Wanted) -> Ref | None:
     return None if isinstance(wanted, PathName) else wanted.ref
 
 
-def _plain(wanted: PlainName, catalog: Catalog, lock: Lockfile) -> Offer:
+def _plain(wanted: PlainName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     from localllm.store.resolve import resolve_request
     from localllm.store.sources.hub import Hub
 
@@ -44,32 +45,32 @@ def _plain(wanted: PlainName, catalog: Catalog, lock: Lockfile) -> Offer:
     return resolve_request(request, Hub(), lock)
 
 
-def _hub(wanted: HubName, catalog: Catalog, lock: Lockfile) -> Offer:
+def _hub(wanted: HubName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     from localllm.store.resolve import resolve_hub
     from localllm.store.sources.hub import Hub
 
     return resolve_hub(wanted, Hub(), lock)
 
 
-def _oci(wanted: OciName, catalog: Catalog, lock: Lockfile) -> Offer:
+def _oci(wanted: OciName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     from localllm.store.sources import oci
 
     return oci.resolve(wanted)
 
 
-def _url(wanted: UrlName, catalog: Catalog, lock: Lockfile) -> Offer:
+def _url(wanted: UrlName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     from localllm.store.sources import url
 
     return url.resolve(wanted)
 
 
-def _peer(wanted: PeerName, catalog: Catalog, lock: Lockfile) -> Offer:
+def _peer(wanted: PeerName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     from localllm.store.sources import peer
 
     return peer.resolve(wanted)
 
 
-def _path(wanted: PathName, catalog: Catalog, lock: Lockfile) -> Offer:
+def _path(wanted: PathName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     from localllm.store.sources import local
 
     try:
@@ -81,7 +82,7 @@ def _path(wanted: PathName, catalog: Catalog, lock: Lockfile) -> Offer:
     return local.resolve(path)
 
 
-_RESOLVERS: dict[type, Callable[[Any, Catalog, Lockfile], Offer]] = {
+_RESOLVERS: dict[type, Callable[[Any, Catalog, Lockfile | None], Offer]] = {
     PlainName: _plain,
     HubName: _hub,
     OciName: _oci,
