@@ -1,6 +1,7 @@
 """`make bench`: roofs, ops, steps, whole models beside llama.cpp, start, memory, in one table.
 
-Every row that is printed is also added, with the commit, to benchmarks/results/<machine>.csv.
+Every row that is printed is also added, with the commit, to benchmarks/results/<machine>.csv, when
+its section has ended.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,15 +27,15 @@ from benchmarks import (
     start,
     steps,
 )
-from benchmarks.pairs import RivalChoice
+from benchmarks.pairs import RIVAL_SECONDS, RivalChoice
 from benchmarks.report import Row
 from localllm.engine import machine
-from localllm.errors import LocalLLMError
 
 MODELS = (*files.REAL, "synthetic:1b:Q4_K_M")
 DEEP = MODELS[-1]  # the only one that fills thousands of tokens unless --models names others
 QUICK_TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q6_K")
 QUICK_COLUMNS = (1, 4, 64)
+MAX_NOTE_CHARS = 300
 
 
 @dataclasses.dataclass
@@ -137,6 +139,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--prefill", type=int, metavar="TOKENS")
     add("--decode", type=int, metavar="TOKENS")
     add("--no-rival", action="store_true", help="our engine alone")
+    add(
+        "--rival-seconds",
+        type=float,
+        default=RIVAL_SECONDS,
+        metavar="S",
+        help="what the rival may take for a row [%(default)g]",
+    )
     add("--rival", type=Path, metavar="FOLDER", help="lib folder of another llama-cpp-python build")
     add("--json", action="store_true", help="JSON instead of the table")
     add("--plots", type=Path, metavar="FOLDER", help=f"PNG pictures (make bench: {plots.FOLDER})")
@@ -164,18 +173,24 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def measure(context: Context) -> Iterator[Row]:
-    """Yields the rows of all sections that were asked for. A section that fails says so and the
-    others run; then RuntimeError is raised at the end."""
-    failed = []
-    for name in context.args.sections or SECTIONS:
-        try:
-            yield from SECTIONS[name](context)
-        except (RuntimeError, OSError, LocalLLMError) as e:
-            print(f"error: section {name}: {e}", file=sys.stderr)
-            failed.append(name)
-    if failed:
-        raise RuntimeError(f"sections that failed: {', '.join(failed)}")
+def run_section(name: str, context: Context) -> tuple[list[Row], bool]:
+    """The rows of a section, and whether it went through. What made it fail is in its last row."""
+    rows: list[Row] = []
+    begin = time.perf_counter()
+    failed = ""
+    try:
+        for row in SECTIONS[name](context):
+            rows.append(row)
+            figure = "" if row.ours is None else f"{row.ours:.4g} {row.unit}"
+            ratio = "" if row.ratio is None else f", {row.ratio:.2f}x"
+            print(f"{row.test}, {row.subject}: {figure}{ratio}", file=sys.stderr, flush=True)
+    except Exception as e:  # whatever it is, the other sections shall run
+        failed = f"{type(e).__name__}: {' '.join(str(e).split())}"[:MAX_NOTE_CHARS]
+        rows.append(Row(f"section {name}", "failed", "", None, note=failed))
+        print(f"error: section {name}: {failed}", file=sys.stderr)
+    seconds = time.perf_counter() - begin
+    print(f"section {name}: {seconds:.0f} s", file=sys.stderr, flush=True)
+    return rows, not failed
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -183,29 +198,24 @@ def main(argv: list[str] | None = None) -> int:
     if args.rival:  # llama-cpp-python reads it in every process that is started from here
         os.environ["LLAMA_CPP_LIB_PATH"] = str(args.rival.resolve())
     threads = roofs.Threads(args.threads)
-    context = Context(args, threads, RivalChoice(not args.no_rival, not args.quick))
+    rival = RivalChoice(not args.no_rival, not args.quick, args.rival_seconds)
+    context = Context(args, threads, rival)
     rows: list[Row] = []
     status = 0
-    try:
-        for row in measure(context):
-            rows.append(row)
-            figure = f"{row.test}, {row.subject}: {row.ours:.4g} {row.unit}"
-            ratio = "" if row.ratio is None else f", {row.ratio:.2f}x"
-            print(figure + ratio, file=sys.stderr, flush=True)
-    except RuntimeError as e:
-        print(f"error: {e}", file=sys.stderr)
-        status = 1
-    if not rows:
-        return status
-    run = report.describe_run(machine.facts().isa, threads.count, context.rival.features)
+    path = None
+    for name in args.sections or SECTIONS:
+        made, went_through = run_section(name, context)
+        rows += made
+        if not went_through:
+            status = 1
+        run = report.describe_run(machine.facts().isa, threads.count, context.rival.features)
+        if not args.no_csv:
+            path = report.append_csv(run, made)
     print(report.as_json(run, rows) if args.json else report.table(rows))
-    shown = rows
-    if not args.no_csv:
-        path = report.append_csv(run, rows)
-        shown = report.latest(path)
+    if path is not None:
         print(f"rows added to {path}", file=sys.stderr)
     if args.plots:
-        for picture in plots.draw(shown, args.plots):
+        for picture in plots.draw(rows if path is None else report.latest(path), args.plots):
             print(f"picture {picture}", file=sys.stderr)
     return status
 

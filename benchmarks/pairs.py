@@ -14,6 +14,7 @@ from benchmarks.report import Row
 from benchmarks.rival_process import RivalProcess
 from benchmarks.roofs import Threads, Watch
 
+RIVAL_SECONDS = 100.0  # for one row: filling a context of 8k tokens takes some rivals minutes
 SETTLE_SECONDS = 0.03  # the other engine's threads spin for some milliseconds after their last job
 
 
@@ -23,6 +24,7 @@ class RivalChoice:
 
     wanted: bool = True
     thorough: bool = True  # see `rival_process.Variants`
+    row_seconds: float = RIVAL_SECONDS  # what the rival may take for a row
     features: str = ""
 
 
@@ -44,7 +46,8 @@ class Test:
 
 
 class Engines:
-    """Both engines with one file. A rival that fails leaves a note in the rows, and no ratio."""
+    """Both engines with one file. A rival that fails, or takes too long for its first run of a row,
+    leaves a note in the rows, and no ratio."""
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class Engines:
         kv_type: str = "f16",
         on_features: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.threads = threads
+        self.threads, self.row_seconds = threads, choice.row_seconds
         self.ours = Ours(
             path,
             n_threads=threads.count,
@@ -97,12 +100,13 @@ class Engines:
         return seconds
 
     def time_rival(self, kind: str, method: str, args: tuple[int, ...]) -> tuple[float, str] | None:
-        """Seconds and variant; None when the rival refuses this test or is gone, see `note`."""
+        """Seconds and variant; None when the rival refuses this test or is gone, see `note`. One
+        that takes longer than a row may take is ended: the tests after it are no shorter."""
         if self.rival is None:
             return None
         time.sleep(SETTLE_SECONDS)
         try:
-            return self.rival.time(kind, method, args)
+            return self.rival.time(kind, method, args, self.row_seconds)
         except RuntimeError as e:
             self.note = str(e)
             if not self.rival.is_alive:
@@ -112,10 +116,11 @@ class Engines:
 
 
 def paired(ours: list[float], rivals: list[float]) -> dict[str, float | int | None]:
-    """The ratio fields of a row from seconds of runs in turn; nothing where the rival has none."""
+    """The ratio fields of a row from seconds of runs in turn; nothing where the rival has none. A
+    rival that was cut has fewer runs than ours."""
     if not rivals:
         return {}
-    ratios = [b / a for a, b in zip(ours, rivals, strict=True)]
+    ratios = [b / a for a, b in zip(ours, rivals, strict=False)]
     return {
         "ratio": statistics.median(ratios),
         "ratio_low": min(ratios),
@@ -124,27 +129,56 @@ def paired(ours: list[float], rivals: list[float]) -> dict[str, float | int | No
     }
 
 
+class _Rivals:
+    """The rival's runs of one row, in the time that a row may take."""
+
+    def __init__(self, engines: Engines, test: Test, n_pairs: int) -> None:
+        self._engines, self._test, self._n_pairs = engines, test, n_pairs
+        self._end = time.monotonic() + engines.row_seconds
+        self._longest = 0.0
+        self.seconds: list[float] = []
+        self.variant = self.note = ""
+        self._goes_on = self._time() is not None  # not counted
+
+    def _time(self) -> tuple[float, str] | None:
+        begin = time.monotonic()
+        test = self._test
+        timed = self._engines.time_rival(test.kind, test.method, test.args)
+        if self.seconds:  # the runs before it fill the context, and choose the variant
+            self._longest = max(self._longest, time.monotonic() - begin)
+        return timed
+
+    def run(self) -> None:
+        if not self._goes_on:
+            return
+        if self.seconds and time.monotonic() + self._longest > self._end:
+            self.note = (
+                f"cut after {len(self.seconds)} of {self._n_pairs} pairs: the rival may take "
+                f"{self._engines.row_seconds:g} s for a row"
+            )
+            self._goes_on = False
+            return
+        timed = self._time()
+        if timed is None:
+            self._goes_on, self.seconds = False, []
+            return
+        self.seconds.append(timed[0])
+        self.variant = timed[1]
+
+
 def run(engines: Engines, subject: str, test: Test, n_pairs: int) -> Row:
     """A row in tokens a second; one run of each engine before is not counted."""
     mine: list[float] = []
-    theirs: list[float] = []
-    variant = ""
     engines.time_ours(test.method, test.args)
-    has_rival = engines.time_rival(test.kind, test.method, test.args) is not None
+    rivals = _Rivals(engines, test, n_pairs)
     watch = Watch(engines.threads, test.roof)
     watch.look()
     for pair in range(n_pairs):
         mine.append(engines.time_ours(test.method, test.args))
-        timed = engines.time_rival(test.kind, test.method, test.args) if has_rival else None
-        if timed is None:
-            has_rival = False
-            theirs = []
-        else:
-            theirs.append(timed[0])
-            variant = timed[1]
+        rivals.run()
         if pair % 2 == 0:
             watch.look()
-    seconds = statistics.median(mine)
+    seconds, theirs = statistics.median(mine), rivals.seconds
     return Row(
         test.name,
         subject,
@@ -154,7 +188,7 @@ def run(engines: Engines, subject: str, test: Test, n_pairs: int) -> Row:
         roof=watch.roof,
         roof_value=watch.value,
         share=test.need / seconds / watch.value,
-        rival_variant=variant if theirs else "",
-        note="" if theirs else engines.note,
+        rival_variant=rivals.variant if theirs else "",
+        note=rivals.note if theirs else engines.note,
         **paired(mine, theirs),  # type: ignore[arg-type]
     )

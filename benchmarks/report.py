@@ -22,7 +22,7 @@ class Row:
     test: str  # "prefill 512"
     subject: str  # a model or a weight type
     unit: str  # "tok/s", "GB/s"
-    ours: float
+    ours: float | None  # None: there is only a note
     rival: float | None = None
     ratio: float | None = None  # median of the paired ratios, ours to the rival's
     ratio_low: float | None = None
@@ -32,7 +32,7 @@ class Row:
     roof_value: float | None = None
     share: float | None = None
     rival_variant: str = ""  # the options that were fastest for the rival
-    note: str = ""  # why there is no ratio
+    note: str = ""  # why there is no ratio, or one of fewer pairs
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,11 @@ def table(rows: Sequence[Row]) -> str:
         spread = "" if r.ratio_low is None else f"{r.ratio_low:.2f}..{r.ratio_high:.2f}"
         roof = "" if r.roof_value is None else f"of {r.roof_value:.4g} {r.roof}"
         lines.append((
-            r.test, r.subject, f"{r.ours:.4g} {r.unit}",
+            r.test, r.subject, "" if r.ours is None else f"{r.ours:.4g} {r.unit}",
             "" if r.rival is None else f"{r.rival:.4g}",
             "" if r.ratio is None else f"{r.ratio:.2f}x", spread,
-            roof if r.share is None else f"{r.share:4.0%} {roof}", r.rival_variant or r.note,
+            roof if r.share is None else f"{r.share:4.0%} {roof}",
+            "; ".join(filter(None, (r.rival_variant, r.note))),
         ))  # fmt: skip
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(

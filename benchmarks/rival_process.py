@@ -126,8 +126,15 @@ class RivalProcess:
     def is_alive(self) -> bool:
         return self._process.is_alive()
 
-    def _receive(self) -> Any:
+    def _receive(self, limit_s: float | None = None) -> Any:
+        """What the child sends. One that sends nothing for `limit_s` seconds is ended."""
         try:
+            if not self._pipe.poll(limit_s):
+                self._process.kill()
+                self._process.join(10)
+                raise RuntimeError(
+                    f"cut: the rival took more than {limit_s:g} s, it has no figure from here on"
+                )
             answer = self._pipe.recv()
         except (EOFError, ConnectionError):
             self._process.join(10)
@@ -138,14 +145,16 @@ class RivalProcess:
             raise answer
         return answer
 
-    def time(self, kind: str, method: str, args: tuple[int, ...]) -> tuple[float, str]:
+    def time(
+        self, kind: str, method: str, args: tuple[int, ...], limit_s: float | None = None
+    ) -> tuple[float, str]:
         """Seconds of a `Rival` method and the variant it ran in, chosen once for each kind of test.
-        Raises RuntimeError if the rival refuses or crashes."""
+        Raises RuntimeError if the rival refuses or crashes, or is ended after `limit_s` seconds."""
         try:
             self._pipe.send((kind, method, args))
         except OSError:
             raise RuntimeError("llama.cpp died before this test") from None
-        seconds, variant = self._receive()
+        seconds, variant = self._receive(limit_s)
         return float(seconds), str(variant)
 
     def close(self) -> None:

@@ -44,6 +44,8 @@ def main() -> int:
     else:
         target = "aarch64-linux-gnu"
         stages.run(f"tests on {target}", [PYTHON, "scripts/cross.py", target, f"build/{target}"])
+        code = [PYTHON, "scripts/check_vector_code.py", f"build/{target}"]
+        stages.run(f"vector code, {target}", code)
         limits = [PYTHON, "scripts/code_limits.py", f"build/{target}"]
         stages.run(f"code limits, {target}", limits)
     return stages.summary()

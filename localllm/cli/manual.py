@@ -18,7 +18,8 @@ from localllm.cli.main import COMMANDS, LazyGroup
 ENVIRONMENT = {
     "LOCALLLM_HOME": "One folder for models, records, cache and configuration, in place of the "
     "system's.",
-    "LOCALLLM_ISA": "Forces an instruction set: scalar, avx2, avxvnni, avx512, amx or neon.",
+    "LOCALLLM_ISA": "Forces an instruction set: scalar, avx2, avxvnni, avx512, amx, asimd, "
+    "neon or i8mm.",
     "LOCALLLM_NO_RECORDS": "If it is set, no answer is recorded. Records that are there stay: "
     "localllm replay --delete-all deletes them.",
     "LOCALLLM_NO_HISTORY": "If it is set, what is typed at the prompt of run is not kept.",

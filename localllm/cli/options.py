@@ -23,7 +23,7 @@ from localllm.store.resolve import local_refs
 from localllm.store.settings import NOTHING_SET, Settings
 from localllm.store.wanted import PathName, PlainName, Wanted
 
-ISAS = ("scalar", "avx2", "avxvnni", "avx512", "amx", "neon")
+ISAS = ("scalar", "avx2", "avxvnni", "avx512", "amx", "asimd", "neon", "i8mm")
 _LONGEST_NUMBER = 80  # characters of a number in a message
 _PARTS_MISSING = re.compile(r"[0-9]+ of the [0-9]+ parts")
 _LONG_INT = re.compile(r"\s*[+-]?[0-9]+\s*")

@@ -118,8 +118,13 @@ def _open_native(
     reading = InBackground(lambda: read_text_side(path))
     model = Model.load(path, n_threads=options.n_threads, isa=options.isa, progress=progress)
     if model.info.mapped_bytes:
+        why = (
+            "could not be given memory, though it is free (is there a limit, as of `ulimit -v`?)"
+            if model.info.was_refused
+            else "do not fit into the free memory"
+        )
         say(
-            f"the weights, {model.info.mapped_bytes >> 20} MiB, do not fit into the free memory: "
+            f"the weights, {model.info.mapped_bytes >> 20} MiB, {why}: "
             "they are read from the file as they are needed, which is slower"
         )
     try:

@@ -44,6 +44,7 @@ class ModelInfo:
     n_params: int
     weight_bytes: int
     mapped_bytes: int
+    was_refused: bool  # mapped because the system refused memory that was free
 
     @property
     def n_groups(self) -> int:
@@ -452,6 +453,7 @@ def read_info(handle: Any, n_threads: int) -> ModelInfo:
     same = ("n_layers", "n_embd", "n_heads", "n_kv_heads", "head_dim", "n_vocab", "n_ctx_train")
     sizes = ("n_params", "weight_bytes", "mapped_bytes")
     return ModelInfo(
+        was_refused=bool(raw.was_refused),
         architecture=native.text(raw.architecture),
         isa=native.text(raw.isa),
         n_threads=n_threads,

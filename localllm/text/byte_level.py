@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localllm.text.byte_pairs import Pairs, usable
-from localllm.text.encoders import guarded, ids_of
+from localllm.text.pair_encoder import Merges, PairEncoder, PairRules
 from localllm.text.vocabulary import Vocabulary
 
 
@@ -29,14 +28,15 @@ class ByteLevelEncoder:
     """The encoder of a byte-level vocabulary."""
 
     def __init__(
-        self, vocabulary: Vocabulary, names: dict[str, int], merges: Pairs, splitter: str
+        self, vocabulary: Vocabulary, names: dict[str, int], merges: Merges, splitter: str
     ) -> None:
         self._texts = vocabulary.texts
-        self._tokenizer = _build(vocabulary, names, merges, splitter)
+        rules = PairRules(ignore_merges=vocabulary.pre.ignore_merges)
+        self._pairs = PairEncoder(names, merges, rules, _pre_tokenizer(vocabulary, splitter))
 
     def encode(self, text: str, after_special: bool) -> list[int]:
         """See `Encoder`."""
-        return ids_of(self._tokenizer, text)
+        return self._pairs.encode(text)
 
     def piece(self, token_id: int) -> bytes:
         """See `Encoder`. Characters outside GPT-2's table stand for their UTF-8."""
@@ -50,21 +50,10 @@ class ByteLevelEncoder:
             )
 
 
-def _build(vocabulary: Vocabulary, names: dict[str, int], merges: Pairs, splitter: str) -> Any:
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+def _pre_tokenizer(vocabulary: Vocabulary, splitter: str) -> Any:
+    from tokenizers import Regex, pre_tokenizers
 
-    ignore_merges = vocabulary.pre.ignore_merges
-    try:
-        model = models.BPE(names, merges, ignore_merges=ignore_merges)
-    except Exception:
-        # One merge that names no token is enough for this; such merges cannot happen.
-        kept = usable(merges, names)
-        model = guarded(
-            "the vocabulary and merges do not fit",
-            lambda: models.BPE(names, kept, ignore_merges=ignore_merges),
-        )
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    return pre_tokenizers.Sequence(
         [
             *(
                 pre_tokenizers.Split(Regex(pattern), "isolated")
@@ -73,4 +62,3 @@ def _build(vocabulary: Vocabulary, names: dict[str, int], merges: Pairs, splitte
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    return tokenizer

@@ -11,24 +11,47 @@ import numpy.typing as npt
 from localllm.errors import FormatError
 from localllm.text import merge_cache
 from localllm.text.metadata import Metadata, read_strings, shown
+from localllm.text.pair_encoder import Pairs
 from localllm.text.vocabulary import BYTE, CONTROL, PREFIX, UNKNOWN, Vocabulary
 
 MAX_MERGED_CHARS = 256
 """Longer tokens of a SentencePiece vocabulary are not tried as the result of a merge. Real ones
 have at most about 32 characters; this bounds the work that a file can ask for."""
 
-Pairs = list[tuple[str, str]]
+
+class WrittenMerges:
+    """`tokenizer.ggml.merges`; see `Merges`. Raises `FormatError` if it is missing or malformed."""
+
+    def __init__(self, metadata: Metadata, names: dict[str, int]) -> None:
+        key = PREFIX + "merges"
+        lines = read_strings(metadata, key)
+        if lines is None:
+            raise FormatError(f"the file has no {key}, which its kind of tokenizer needs")
+        self._names = names
+        self._lines, self._pairs = lines, None if _one_space_each(lines) else _cut_each(lines)
+        # Of merges that stand there twice the last one counts, as in the library.
+        self._ranks: dict[bytes | tuple[str, str], int] = dict(
+            zip(lines if self._pairs is None else self._pairs, range(len(lines)), strict=True)
+        )
+
+    def rank(self, left: str, right: str) -> int | None:
+        """See `Merges`."""
+        found = self._ranks.get(
+            f"{left} {right}".encode() if self._pairs is None else (left, right)
+        )
+        return found if found is not None and left + right in self._names else None
+
+    def pairs(self) -> Pairs:
+        """See `Merges`."""
+        if self._pairs is not None:
+            return self._pairs
+        # All lines cut as one text take a tenth of the time.
+        parts = b" \n ".join(self._lines).decode().split(" ") if self._lines else []
+        return list(zip(parts[0::3], parts[1::3], strict=True))
 
 
-def read_merges(metadata: Metadata) -> Pairs:
-    """`tokenizer.ggml.merges`, best first. Raises `FormatError` if it is missing or malformed."""
+def _cut_each(lines: list[bytes]) -> Pairs:
     key = PREFIX + "merges"
-    lines = read_strings(metadata, key)
-    if lines is None:
-        raise FormatError(f"the file has no {key}, which its kind of tokenizer needs")
-    pairs = _one_space_each(lines)
-    if pairs is not None:
-        return pairs
     try:
         texts = [line.decode() for line in lines]
     except UnicodeDecodeError:
@@ -44,53 +67,64 @@ def read_merges(metadata: Metadata) -> Pairs:
     return pairs
 
 
-def _one_space_each(lines: list[bytes]) -> Pairs | None:
-    """The merges of a file like any real one: a space in every line, and something on either side
-    of it. All lines are cut as one text, which takes a tenth of the time. None: not such a file."""
-    if not lines:
-        return []
-    try:
-        text = b" \n ".join(lines).decode()
-    except UnicodeDecodeError:
-        return None
-    parts = text.split(" ")
-    if len(parts) != 3 * len(lines) - 1 or "" in parts or text.count("\n") != len(lines) - 1:
-        return None
-    if parts[2::3].count("\n") != len(lines) - 1:
-        return None
-    return list(zip(parts[0::3], parts[1::3], strict=True))
+def _one_space_each(lines: list[bytes]) -> bool:
+    """Whether this is a file like any real one: UTF-8, one space in every line, and something on
+    either side of it."""
+    text = b"\n".join(lines)
+    if not _decodes(text):
+        return False
+    framed = np.frombuffer(b"\n" + text + b"\n", np.uint8)
+    cuts = np.flatnonzero((framed == ord(" ")) | (framed == ord("\n")))
+    spaces = framed[cuts] == ord(" ")
+    in_turn = len(cuts) == 2 * len(lines) + 1 and bool(spaces[1::2].all())
+    return in_turn and not spaces[0::2].any() and bool((np.diff(cuts) > 1).all())
 
 
-def usable(pairs: Pairs, names: dict[str, int]) -> Pairs:
-    """The merges whose parts and result are all tokens."""
-    return [
-        (left, right)
-        for left, right in pairs
-        if left in names and right in names and left + right in names
-    ]
+class ScoredMerges:
+    """Merges that make byte-pair encoding follow SentencePiece: how each token is put together from
+    two others, the token with the highest score first; see `Merges`.
 
-
-def merges_from_scores(
-    vocabulary: Vocabulary, names: dict[str, int], cache_folder: Path | None
-) -> Pairs:
-    """The merges that make byte-pair encoding follow SentencePiece: how each token is put together
-    from two others, the token with the highest score first.
-
-    Deriving them takes seconds for 262,144 tokens, so they are kept in `cache_folder` (if given)
-    as pairs of ids under a digest of the vocabulary. `names`: what `matchable` gives for it.
+    Deriving them all takes seconds for 262,144 tokens, so those of `pairs` are kept in
+    `cache_folder` (if given) as pairs of ids under a digest of the vocabulary. `names`: what
+    `matchable` gives for it. Raises `FormatError` if the file has no scores.
     """
-    if vocabulary.scores is None:
-        raise FormatError(f"the file has no {PREFIX}scores, which its kind of tokenizer needs")
-    digest = merge_cache.digest(vocabulary.tokens, vocabulary.types, vocabulary.scores)
-    text_of = list(names).__getitem__
-    n_vocab = vocabulary.n_vocab
-    pairs = merge_cache.load(cache_folder, digest, n_vocab) if cache_folder else None
-    if pairs is None:
-        pairs = _derive(vocabulary, vocabulary.scores)
-        if cache_folder:
-            merge_cache.save(cache_folder, digest, pairs)
-    left, right = pairs.T.tolist()
-    return list(zip(map(text_of, left), map(text_of, right), strict=True))
+
+    def __init__(
+        self, vocabulary: Vocabulary, names: dict[str, int], cache_folder: Path | None
+    ) -> None:
+        if vocabulary.scores is None:
+            raise FormatError(f"the file has no {PREFIX}scores, which its kind of tokenizer needs")
+        self._vocabulary, self._names, self._cache_folder = vocabulary, names, cache_folder
+        self._scores = vocabulary.scores
+        self._hidden = frozenset(vocabulary.ids_of_type(CONTROL, UNKNOWN, BYTE))
+        self._hidden_names = frozenset(name for name, i in names.items() if i in self._hidden)
+
+    def rank(self, left: str, right: str) -> tuple[float, int, int] | None:
+        """See `Merges`. The order of `_derive`: by score, then id, then place of the cut."""
+        made = self._names.get(left + right)
+        if made is None or made in self._hidden or len(left) + len(right) > MAX_MERGED_CHARS:
+            return None
+        if left in self._hidden_names or right in self._hidden_names:
+            return None
+        return -float(self._scores[made]), made, len(left)
+
+    def pairs(self) -> Pairs:
+        """See `Merges`; without those that never run."""
+        text_of = self._vocabulary.texts.__getitem__  # a hidden token is in no pair
+        left, right = self._ids().T.tolist()
+        return list(zip(map(text_of, left), map(text_of, right), strict=True))
+
+    def _ids(self) -> npt.NDArray[np.int32]:
+        """[n_merges, 2] ids of the parts, from the cache or derived."""
+        v, folder = self._vocabulary, self._cache_folder
+        if folder is None:
+            return _derive(v, self._scores)
+        digest = merge_cache.digest(v.tokens, v.types, self._scores)
+        pairs = merge_cache.load(folder, digest, v.n_vocab)
+        if pairs is None:
+            pairs = _derive(v, self._scores)
+            merge_cache.save(folder, digest, pairs)
+        return pairs
 
 
 def _derive(vocabulary: Vocabulary, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from localllm.text.byte_pairs import Pairs, usable
-from localllm.text.encoders import HIDDEN, guarded, ids_of
+from localllm.text.encoders import HIDDEN
+from localllm.text.pair_encoder import Merges, PairEncoder, PairRules
 from localllm.text.vocabulary import BYTE, UNKNOWN, Vocabulary
 
 SPACE = "▁"
@@ -21,7 +21,7 @@ class SentencePieceEncoder:
         self,
         vocabulary: Vocabulary,
         names: dict[str, int],
-        merges: Pairs,
+        merges: Merges,
         lowercase: bool = False,
     ) -> None:
         self._texts = vocabulary.texts
@@ -29,7 +29,13 @@ class SentencePieceEncoder:
         self._prefix = SPACE if vocabulary.add_space_prefix else ""
         self._drops_spaces = vocabulary.pre.type.drops_spaces
         self._lowercase = lowercase
-        self._tokenizer = _build(vocabulary, names, merges)
+        rules = PairRules(
+            ignore_merges=vocabulary.pre.ignore_merges,
+            byte_fallback=bool(vocabulary.ids_of_type(BYTE)),
+            unknown=_unknown(vocabulary, names),
+        )
+        cut = None if vocabulary.model == "llama" else _pre_tokenizer(vocabulary)
+        self._pairs = PairEncoder(names, merges, rules, cut)
 
     def encode(self, text: str, after_special: bool) -> list[int]:
         """See `Encoder`. A text that follows nothing or a special token gets a space in front if
@@ -37,9 +43,9 @@ class SentencePieceEncoder:
         if self._lowercase:
             text = text.lower()
         if self._drops_spaces:
-            return [i for word in text.split() for i in ids_of(self._tokenizer, word)]
+            return [i for word in text.split() for i in self._pairs.encode(word)]
         escaped = text.replace(" ", SPACE)
-        return ids_of(self._tokenizer, self._prefix + escaped if after_special else escaped)
+        return self._pairs.encode(self._prefix + escaped if after_special else escaped)
 
     def piece(self, token_id: int) -> bytes:
         """See `Encoder`."""
@@ -49,34 +55,22 @@ class SentencePieceEncoder:
         return self._texts[token_id].replace(SPACE, " ").encode()
 
 
-def _build(vocabulary: Vocabulary, names: dict[str, int], merges: Pairs) -> Any:
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-
-    options: dict[str, Any] = {
-        "byte_fallback": bool(vocabulary.ids_of_type(BYTE)),
-        "fuse_unk": False,
-        "ignore_merges": vocabulary.pre.ignore_merges,
-    }
+def _unknown(vocabulary: Vocabulary, names: dict[str, int]) -> str | None:
+    """The name of the token for characters that have no other."""
     unknown = vocabulary.ids["unknown"]
-    if unknown is not None:
-        text = vocabulary.texts[unknown]
-        options["unk_token"] = HIDDEN + text if vocabulary.types[unknown] == UNKNOWN else text
-        if options["unk_token"] not in names:
-            del options["unk_token"]
-    try:
-        model = models.BPE(names, merges, **options)
-    except Exception:
-        # One merge that names no token is enough for this; such merges cannot happen.
-        kept = usable(merges, names)
-        model = guarded(
-            "the vocabulary and merges do not fit", lambda: models.BPE(names, kept, **options)
-        )
-    tokenizer = Tokenizer(model)
-    if vocabulary.model != "llama":
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(pattern), "isolated")
-                for pattern in vocabulary.pre.type.patterns("publisher")
-            ]
-        )
-    return tokenizer
+    if unknown is None:
+        return None
+    text = vocabulary.texts[unknown]
+    name = HIDDEN + text if vocabulary.types[unknown] == UNKNOWN else text
+    return name if name in names else None
+
+
+def _pre_tokenizer(vocabulary: Vocabulary) -> Any:
+    from tokenizers import Regex, pre_tokenizers
+
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated")
+            for pattern in vocabulary.pre.type.patterns("publisher")
+        ]
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localllm.errors import ArgumentError
 from localllm.text.byte_level import ByteLevelEncoder
-from localllm.text.byte_pairs import merges_from_scores, read_merges
+from localllm.text.byte_pairs import ScoredMerges, WrittenMerges
 from localllm.text.encoders import Encoder, garbage_collector_paused, matchable
 from localllm.text.metadata import Metadata, read_flag
 from localllm.text.sentencepiece_bpe import SentencePieceEncoder
@@ -225,9 +225,9 @@ def _encoder(
         return UnigramEncoder(vocabulary, metadata)
     names = matchable(vocabulary)
     if vocabulary.model == "llama":
-        merges = merges_from_scores(vocabulary, names, cache_folder)
-        return SentencePieceEncoder(vocabulary, names, merges)
-    merges = read_merges(metadata)
+        scored = ScoredMerges(vocabulary, names, cache_folder)
+        return SentencePieceEncoder(vocabulary, names, scored)
+    merges = WrittenMerges(metadata, names)
     if vocabulary.pre.type.byte_level:
         return ByteLevelEncoder(vocabulary, names, merges, splitter)
     lowercase = read_flag(metadata, PREFIX + "normalizer.lowercase", False)

@@ -108,7 +108,7 @@ llm_status llm_dequantize(int32_t type, const uint8_t *src, uint64_t src_bytes, 
 /* ---- The machine ------------------------------------------------------------------------ */
 
 typedef struct llm_machine {
-    const char *isa; /* the best instruction set here: scalar avx2 avxvnni avx512 amx neon */
+    const char *isa; /* the best instruction set here, such as avx512: a folder of backend/cpu */
     int32_t n_cpus; /* CPUs that this process may use (affinity) */
     double cpu_quota; /* cgroup CPU limit in CPUs, 0 when there is none */
     int32_t n_threads; /* the default: min of both, the quota rounded, at least 1 */
@@ -154,6 +154,7 @@ typedef struct llm_model_info {
     uint64_t n_params;
     uint64_t weight_bytes; /* held in memory by this model (panels, norms) */
     uint64_t mapped_bytes; /* read from the mapped file at run time; 0: there are panels */
+    int32_t was_refused; /* 1: mapped because the system refused the memory for panels */
 } llm_model_info;
 
 /* The gguf must outlive the model. All missing or misshapen tensors are named in one error. */

@@ -23,7 +23,8 @@ static int n_failed;
     } while (0)
 
 /* Fast sets beside the scalar one; those that this machine lacks are NULL. */
-static const char *const fast_isas[] = {"avx2", "avxvnni", "avx512", "amx", "neon"};
+static const char *const fast_isas[] = {"avx2",  "avxvnni", "avx512", "amx",
+                                        "asimd", "neon",    "i8mm"};
 enum { N_FAST_ISAS = sizeof fast_isas / sizeof fast_isas[0] };
 
 static uint64_t random_state = 1;

@@ -38,6 +38,16 @@ def test_it_dies_and_the_rows_say_so(model: Path) -> None:
         assert engines.rival is None
 
 
+def test_it_takes_too_long_and_is_ended(model: Path) -> None:
+    rival = RivalProcess(model, n_threads=1)
+    with pytest.raises(RuntimeError, match=r"cut: the rival took more than 0\.001 s"):
+        rival.time("a", "time_prefill", (512, 0), 0.001)
+    assert not rival.is_alive
+    with pytest.raises(RuntimeError, match="died"):
+        rival.time("a", "time_prefill", (1, 0))
+    rival.close()
+
+
 def test_it_runs_holds_a_depth_and_refuses_what_it_cannot(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

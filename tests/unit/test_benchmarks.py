@@ -159,7 +159,8 @@ def test_start_rows_of_a_small_model(tmp_path: Path) -> None:
     synthetic.write(path, SMALL, "Q8_0", vocabulary=vocabulary.byte_level)
     row = start.first_token("small", path, 1, rival=False)
     assert row.unit == "s" and 0 < row.ours < 60
-    assert start.load_rate("small", path, 1).ours > 0
+    load = start.load_rate("small", path, 1)
+    assert load.ours and load.ours > 0 and load.roof == "read GB/s" and load.share is not None
     (rate,) = start.pack_rates(["Q4_K"], 1)
     assert rate.ours > 0 and rate.roof == "copy GB/s" and rate.share is not None
     with pytest.raises(RuntimeError, match="boom"):

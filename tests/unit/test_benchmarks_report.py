@@ -30,6 +30,7 @@ class FakeEngines(Engines):
         self.order = ""
         self.note = ""
         self.threads = roofs.Threads(1)
+        self.row_seconds = 1000.0
 
     def time_ours(self, method: str, args: tuple[int, ...]) -> float:
         self.order += "A"
@@ -71,6 +72,17 @@ def test_a_rival_that_dies_leaves_a_note_and_no_ratio(theirs: list[float | None]
     assert (row.ours, row.rival, row.ratio, row.n_pairs) == (10, None, None, 0)
     assert (row.rival_variant, row.note) == ("", "llama.cpp died")
     assert "llama.cpp died" in report.table([row])
+
+
+@pytest.mark.usefixtures("steady_roofs")
+def test_a_slow_rival_is_cut_and_keeps_the_pairs_it_has() -> None:
+    engines = FakeEngines([9, 1, 1, 1], [9, 2, 7, 7])
+    engines.row_seconds = 0.0
+    row = pairs.run(engines, "m", TEST, 3)
+    assert engines.order == "ABABAA"
+    assert (row.ours, row.rival, row.ratio, row.n_pairs) == (10, 5, 2, 1)
+    assert row.note == "cut after 1 of 3 pairs: the rival may take 0 s for a row"
+    assert "flash on, repack off; cut after 1 of 3" in report.table([row])
 
 
 def test_step_rows_compare_runs_of_one_round() -> None:
@@ -196,16 +208,32 @@ def test_arguments_quick_full_and_unknown(capsys: pytest.CaptureFixture[str]) ->
     assert "no section nothing: choose from" in capsys.readouterr().err
 
 
-def test_a_section_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_section_that_fails_leaves_a_note_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     def fails(context: bench.Context) -> Iterator[Row]:
-        raise OSError("no such file")
-        yield
+        yield Row("prefill 512", "m", "tok/s", 2.0)
+        raise ValueError("no such file")
 
     monkeypatch.setattr(
         bench, "SECTIONS", {"a": fails, "b": lambda c: iter([Row("decode", "m", "tok/s", 1.0)])}
     )
-    context = bench.Context(bench.parse([]), roofs.Threads(1), pairs.RivalChoice())
-    rows = bench.measure(context)
-    assert next(rows).test == "decode"
-    with pytest.raises(RuntimeError, match="failed: a"):
-        next(rows)
+    kept: list[list[Row]] = []  # a section's rows are safe when it has ended
+
+    def append(run: report.Run, rows: list[Row]) -> Path:
+        kept.append(rows)
+        return report_append(run, rows, tmp_path)
+
+    report_append = report.append_csv
+    monkeypatch.setattr(report, "append_csv", append)
+    assert bench.main([]) == 1
+    assert [[row.test for row in rows] for rows in kept] == [
+        ["prefill 512", "section a"],
+        ["decode"],
+    ]
+    out, err = capsys.readouterr()
+    assert "section a    failed" in out and "ValueError: no such file" in out
+    assert "section b: 0 s" in err
+    (path,) = tmp_path.iterdir()
+    assert [row.ours for row in report.latest(path)] == [2.0, None, 1.0]
+    assert bench.main(["b", "--no-csv"]) == 0

@@ -202,6 +202,22 @@ def test_vector_code(tmp_path: Path) -> None:
     ]
 
 
+def test_vector_code_of_arm(tmp_path: Path) -> None:
+    compiler = shutil.which("aarch64-linux-gnu-gcc")
+    if not compiler:
+        pytest.skip("needs a compiler for aarch64")
+    folder = tmp_path / "CMakeFiles" / "llm_cpu_neon.dir"
+    folder.mkdir(parents=True)
+    target = folder / "matmul_q32.c.o"
+    put(tmp_path, "a.c", 'void f(void) { __asm__("usmmla v0.4s, v1.16b, v2.16b"); }\n')
+    options = ["-march=armv8.2-a+i8mm", "-c", str(tmp_path / "a.c"), "-o", str(target)]
+    subprocess.run([compiler, *options], check=True)
+    assert script("check_vector_code").violations(tmp_path) == [
+        r"matmul_q32.c.o (neon): no \bsdot\t.*\.4b\[\d\]",
+        r"matmul_q32.c.o (neon): has mmla\t",
+    ]
+
+
 def test_a_stage_left_out_fails_on_ci_only(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = script("stages").Stages
     for ci, status in (("", 0), ("true", 1)):

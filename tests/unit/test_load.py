@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -111,6 +112,44 @@ def test_a_session_says_that_the_weights_stay_in_the_file(
     opening.open_parts(path, options, notice=said.append).engine.close()
     assert len(said) == 1
     assert "do not fit into the free memory" in said[0]
+
+    def refused(*args: Any, **kwargs: Any) -> Model:
+        model = load(*args, **kwargs)
+        model.info = dataclasses.replace(model.info, was_refused=True)
+        return model
+
+    load = Model.load
+    monkeypatch.setattr(Model, "load", refused)
+    opening.open_parts(path, options, notice=said.append).engine.close()
+    assert len(said) == 2
+    assert "could not be given memory, though it is free" in said[1]
+
+
+@needs_proc
+def test_memory_that_the_system_refuses(tiny: Tiny, tmp_path: Path) -> None:
+    """As under `ulimit -v`, with room for the file's map and half of the panels: the model runs
+    from the file and knows why."""
+    path = tmp_path / "model.gguf"
+    synthetic.write(path, synthetic.Shape(2, 2048, 8192, 8, 8, 256, 512, True), "Q8_0")
+    code = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from localllm.engine.runner import Model\n"
+        "path = Path(sys.argv[1])\n"
+        "used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
+        "limit = used + path.stat().st_size * 3 // 2\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "info = Model.load(path, n_threads=1).info\n"
+        "print(info.mapped_bytes > 0, info.was_refused)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    path.unlink()
+    assert done.stdout == "True True\n"
+    with Model.load(tiny("llama", "Q4_0"), panel_limit=1) as model:
+        assert model.info.mapped_bytes > 0 and not model.info.was_refused
 
 
 def test_parts_of_a_set_load_like_one_file(tiny: Tiny, tmp_path: Path) -> None:

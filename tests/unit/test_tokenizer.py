@@ -13,7 +13,7 @@ import pytest
 from reference.small_vocabularies import P, byte_level, sentencepiece, unigram, wordpiece
 
 from localllm.errors import ArgumentError, FormatError, LocalLLMError, UnsupportedError
-from localllm.text import byte_pairs
+from localllm.text import byte_pairs, pair_encoder
 from localllm.text.tokenizer import Tokenizer
 
 MAKERS = {"gpt2": byte_level, "llama": sentencepiece, "bert": wordpiece, "t5": unigram}
@@ -190,7 +190,8 @@ def test_ids_outside_the_vocabulary() -> None:
             tokenizer.decode([token_id])
 
 
-def test_merge_cache(tmp_path: Path) -> None:
+def test_merge_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_encoder, "FIRST_CHARS", 0)  # the first texts need no table
     fresh = Tokenizer.from_metadata(sentencepiece()).encode("ab a é b")
     assert (
         Tokenizer.from_metadata(sentencepiece(), cache_folder=tmp_path).encode("ab a é b") == fresh
@@ -208,11 +209,11 @@ def test_merge_cache(tmp_path: Path) -> None:
         assert file.read_bytes() == sound
     other = sentencepiece()
     other[P + "scores"] = other[P + "scores"][::-1].copy()
-    Tokenizer.from_metadata(other, cache_folder=tmp_path)
+    Tokenizer.from_metadata(other, cache_folder=tmp_path).encode("a")
     assert len(list(tmp_path.iterdir())) == 2
     unwritable = tmp_path / "file"
     unwritable.write_text("x")
-    Tokenizer.from_metadata(sentencepiece(), cache_folder=unwritable / "below")
+    Tokenizer.from_metadata(sentencepiece(), cache_folder=unwritable / "below").encode("a")
 
 
 @pytest.mark.parametrize(
@@ -231,9 +232,13 @@ def test_merge_cache(tmp_path: Path) -> None:
 def test_lines_of_merges(lines: list[bytes], pairs: list[tuple[str, str]] | None) -> None:
     if pairs is None:
         with pytest.raises(FormatError, match=r"merges\[1\] is .* expected two tokens"):
-            byte_pairs.read_merges({P + "merges": lines})
+            byte_pairs.WrittenMerges({P + "merges": lines}, {})
     else:
-        assert byte_pairs.read_merges({P + "merges": lines}) == pairs
+        names = {left + right: 0 for left, right in pairs}
+        merges = byte_pairs.WrittenMerges({P + "merges": lines}, names)
+        assert merges.pairs() == pairs
+        assert [merges.rank(left, right) for left, right in pairs] == [*range(len(pairs))]
+        assert merges.rank("b", "a") is None
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -256,13 +261,62 @@ def test_merges_that_never_run_are_left_out(seed: int, monkeypatch: pytest.Monke
         n_merges.append(len(pairs))
         return np.ones(len(pairs), np.bool_)
 
+    small = Tokenizer.from_metadata(metadata)
+    small_texts = ["".join(rng.choices("abc", k=rng.randrange(1, 40))) for _ in range(500)]
+    expected = [small.encode(text) for text in small_texts]
+    monkeypatch.setattr(pair_encoder, "FIRST_CHARS", 0)
     few = Tokenizer.from_metadata(metadata)
+    assert [few.encode(text) for text in small_texts] == expected
     monkeypatch.setattr(byte_pairs, "_can_happen", all_of_them)
     full = Tokenizer.from_metadata(metadata)
+    assert [full.encode(text) for text in small_texts] == expected
     assert n_merges[0] > 1.3 * len(words)
-    for _ in range(500):
-        text = "".join(rng.choices("abc", k=rng.randrange(1, 40)))
-        assert few.encode(text) == full.encode(text), text
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_first_texts_have_the_ids_of_the_table(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Characters without a token, with and without bytes and an unknown token for them; merges that
+    stand twice, that name no token, or make a word that is never cut."""
+    rng = random.Random(seed)
+    letters = "abcdé"
+    words = sorted({"".join(rng.choices(letters, k=rng.randrange(2, 6))) for _ in range(150)})
+    n_bytes = rng.choice((0, 256, 200))
+    texts = ["<unk>", *(f"<0x{i:02X}>" for i in range(n_bytes)), *letters[: rng.choice((4, 5))]]
+    types = [2] + [6] * n_bytes + [1] * (len(texts) - 1 - n_bytes + len(words))
+    lines = [f"{word[:at]} {word[at:]}" for word in words for at in range(1, len(word))]
+    rng.shuffle(lines)
+    metadata = {
+        P + "model": "gemma4",
+        P + "pre": rng.choice(("gemma4", "llama-bpe")),
+        P + "tokens": [text.encode() for text in (*texts, *words)],
+        P + "token_type": np.array(types, np.int32),
+        P + "merges": [line.encode() for line in (*lines, *lines[:9], "x y")],
+        **({P + "unknown_token_id": 0} if seed % 2 else {}),
+    }
+    small = Tokenizer.from_metadata(metadata)
+    alphabet = letters + "xyßß €\n"
+    made = ["".join(rng.choices(alphabet, k=rng.randrange(1, 40))) for _ in range(400)]
+    first = [small.encode(text, add_special=False) for text in made]
+    monkeypatch.setattr(pair_encoder, "FIRST_CHARS", 0)
+    table = Tokenizer.from_metadata(metadata)
+    for text, ids in zip(made, first, strict=True):
+        assert table.encode(text, add_special=False) == ids, text
+
+
+def test_the_table_is_built_when_texts_have_become_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_encoder, "FIRST_CHARS", 10)
+    built: list[int] = []
+    build = pair_encoder.PairEncoder._build
+    monkeypatch.setattr(
+        pair_encoder.PairEncoder,
+        "_build",
+        lambda self, merges: built.append(len(merges)) or build(self, merges),
+    )
+    tokenizer = Tokenizer.from_metadata(byte_level())
+    expected = tokenizer.encode("hello")
+    assert tokenizer.encode("hello") == expected and built == []
+    assert tokenizer.encode("hello") == expected and built == [2]
+    assert tokenizer.encode("hello") == expected and built == [2]
 
 
 def test_imports_stay_light() -> None:

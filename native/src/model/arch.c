@@ -1,6 +1,7 @@
 #include "model/arch.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static const llm_arch archs[] = {
@@ -28,4 +29,11 @@ const llm_arch *llm_arch_find(const char *name, uint64_t name_bytes) {
     return NULL;
 }
 
-const char *llm_arch_names(void) { return "llama, qwen2, qwen3, gemma3"; }
+void llm_arch_names(char *out, size_t n_bytes) {
+    size_t at = 0;
+    if (n_bytes) out[0] = 0;
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0] && at < n_bytes; i++) {
+        int n = snprintf(out + at, n_bytes - at, "%s%s", i ? ", " : "", archs[i].name);
+        at += n > 0 ? (size_t)n : 0;
+    }
+}

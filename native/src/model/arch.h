@@ -3,6 +3,7 @@
 #define LLM_ARCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum llm_activation { LLM_SWIGLU, LLM_GEGLU } llm_activation;
@@ -23,6 +24,6 @@ typedef struct llm_arch {
 } llm_arch;
 
 const llm_arch *llm_arch_find(const char *name, uint64_t name_bytes); /* NULL: unknown */
-const char *llm_arch_names(void); /* "llama, qwen2, ..." for messages */
+void llm_arch_names(char *out, size_t n_bytes); /* "llama, qwen2, ..." for messages */
 
 #endif

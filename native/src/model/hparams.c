@@ -268,9 +268,11 @@ llm_status llm_read_hparams(const llm_gguf *g, llm_model *m, llm_error *err) {
     }
     m->arch = llm_arch_find((const char *)v.data, v.data_bytes);
     if (!m->arch) {
+        char names[256];
+        llm_arch_names(names, sizeof names);
         return llm_fail(err, LLM_E_UNSUPPORTED,
                         "architecture %s is not supported; this build runs %s",
-                        llm_quote(v.data, v.data_bytes).text, llm_arch_names());
+                        llm_quote(v.data, v.data_bytes).text, names);
     }
     reader r = {g, m->arch->name, err};
     llm_hparams *h = &m->h;

@@ -93,6 +93,7 @@ void llm_model_get_info(const llm_model *m, llm_model_info *out) {
         .n_params = m->n_params,
         .weight_bytes = m->floats_bytes + m->panel_bytes,
         .mapped_bytes = m->mapped_bytes,
+        .was_refused = m->was_refused,
     };
     for (int32_t i = 0; i < m->n_groups; i++) {
         out->group_window[i] = m->group_window[i];

@@ -182,6 +182,7 @@ llm_status llm_place_weights(llm_model *m, const llm_gguf *g, llm_threads *t,
             return s;
         }
         llm_os_free(p.arena, p.panel_bytes);
+        m->was_refused = true;
     }
     m->mapped_bytes = p.raw_bytes;
     free(p.items);

@@ -1,7 +1,9 @@
 /* dispatch.c: which instruction sets are compiled in and usable on this CPU. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "backend/kernels.h"
+#include "base/os_thread.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
 #define LLM_X86 1
@@ -12,10 +14,15 @@
 #endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__aarch64__) && defined(_WIN32)
+#include <windows.h>
 #endif
 
 typedef struct cpu_features {
-    int avx2, avxvnni, avx512, amx, neon; /* the whole set that our kernels of that name need */
+    int avx2, avxvnni, avx512, amx, asimd, neon,
+        i8mm; /* the whole set that our kernels of that name need */
     char names[256];
 } cpu_features;
 
@@ -48,7 +55,8 @@ static const feature_bit bits_avx512[] = {{"avx512f", 7, 1, 16},
                                           {"avx512vl", 7, 1, 31},
                                           {"avx512vnni", 7, 2, 11}};
 static const feature_bit bits_avxvnni[] = {{"avxvnni", 71, 0, 4}};
-static const feature_bit bits_other[] = {{"avx512bf16", 71, 0, 5}, {"amx_bf16", 7, 3, 22}};
+static const feature_bit bits_other[] = {{"avx512bf16", 71, 0, 5}};
+static const feature_bit bits_amx_bf16[] = {{"amx_bf16", 7, 3, 22}};
 static const feature_bit bits_amx[] = {{"amx_tile", 7, 3, 24}, {"amx_int8", 7, 3, 25}};
 
 static int has(const feature_bit *b) {
@@ -89,26 +97,46 @@ static void detect(cpu_features *f) {
     if ((saved & 0xe6) == 0xe6) /* and opmask, both zmm parts */
         f->avx512 = f->avx2 & has_all(f, bits_avx512, sizeof bits_avx512 / sizeof *bits_avx512);
     has_all(f, bits_other, sizeof bits_other / sizeof *bits_other);
-    int tiles = has_all(f, bits_amx, sizeof bits_amx / sizeof *bits_amx);
-    f->amx = f->avx512 && tiles && (saved & 0x60000) == 0x60000 && tiles_allowed();
+    if (!has(&bits_amx[0]) || (saved & 0x60000) != 0x60000 || !tiles_allowed()) return;
+    has_all(f, bits_amx_bf16, sizeof bits_amx_bf16 / sizeof *bits_amx_bf16);
+    f->amx = has_all(f, bits_amx, sizeof bits_amx / sizeof *bits_amx) && f->avx512;
 }
 
 #elif defined(__aarch64__)
 
-static void detect(cpu_features *f) {
-#if defined(__APPLE__)
-    f->neon = 1; /* every Apple arm64 CPU has dot products and half floats */
-    add_name(f, "asimd asimddp fphp");
-#elif defined(__linux__)
-    unsigned long caps = getauxval(AT_HWCAP);
-    int dot = caps >> 20 & 1, half = caps >> 9 & caps >> 10 & 1; /* ASIMDDP; FPHP, ASIMDHP */
-    add_name(f, "asimd");
-    if (dot) add_name(f, "asimddp");
-    if (half) add_name(f, "fphp");
-    f->neon = dot && half;
+/* The system is asked: user code cannot read the registers that tell. Bits are Linux's. */
+typedef struct arm_feature {
+    const char *name; /* as in /proc/cpuinfo */
+    int second;       /* in AT_HWCAP2 */
+    int bit;
+    int windows; /* PF_ARM_* of IsProcessorFeaturePresent */
+    const char *apple;
+} arm_feature;
+
+static const arm_feature arm_dot = {"asimddp", 0, 20, 43, "hw.optional.arm.FEAT_DotProd"};
+static const arm_feature arm_i8mm = {"i8mm", 1, 13, 66, "hw.optional.arm.FEAT_I8MM"};
+
+static int has(const arm_feature *a) {
+#if defined(__linux__)
+    return getauxval(a->second ? AT_HWCAP2 : AT_HWCAP) >> a->bit & 1;
+#elif defined(__APPLE__)
+    int value = 0;
+    size_t size = sizeof value;
+    return !sysctlbyname(a->apple, &value, &size, NULL, 0) && value;
+#elif defined(_WIN32)
+    return IsProcessorFeaturePresent((DWORD)a->windows) != 0;
 #else
-    add_name(f, "asimd");
+    return 0;
 #endif
+}
+
+static void detect(cpu_features *f) {
+    add_name(f, "asimd");
+    f->asimd = 1; /* part of the base */
+    f->neon = has(&arm_dot);
+    f->i8mm = f->neon && has(&arm_i8mm);
+    if (f->neon) add_name(f, arm_dot.name);
+    if (f->i8mm) add_name(f, arm_i8mm.name);
 }
 
 #else
@@ -133,62 +161,82 @@ DECLARE(avx512)
 #if LLM_HAVE_AMX
 DECLARE(amx)
 #endif
+#if LLM_HAVE_ASIMD
+DECLARE(asimd)
+#endif
 #if LLM_HAVE_NEON
 DECLARE(neon)
+#endif
+#if LLM_HAVE_I8MM
+DECLARE(i8mm)
 #endif
 
 enum { MAX_ISAS = 6 };
 
-/* Usable tables, best last. */
-static int32_t usable(const llm_kernels *out[MAX_ISAS]) {
-    cpu_features f = {0, 0, 0, 0, 0, ""};
-    int32_t n = 0;
-    detect(&f);
+/* What this CPU and this system allow, asked once. */
+typedef struct usable_isas {
+    atomic_int state; /* one of the three below */
+    int32_t n;
+    const llm_kernels *tables[MAX_ISAS]; /* best last */
+    cpu_features features;
+} usable_isas;
+
+enum { UNKNOWN, BEING_ASKED, KNOWN };
+
+static void ask(usable_isas *u) {
+    cpu_features *f = &u->features;
+    detect(f);
 #if LLM_HAVE_SCALAR
-    out[n++] = &llm_kernels_scalar;
+    u->tables[u->n++] = &llm_kernels_scalar;
 #endif
 #if LLM_HAVE_AVX2
-    if (f.avx2) out[n++] = &llm_kernels_avx2;
+    if (f->avx2) u->tables[u->n++] = &llm_kernels_avx2;
 #endif
 #if LLM_HAVE_AVXVNNI
-    if (f.avxvnni) out[n++] = &llm_kernels_avxvnni;
+    if (f->avxvnni) u->tables[u->n++] = &llm_kernels_avxvnni;
 #endif
 #if LLM_HAVE_AVX512
-    if (f.avx512) out[n++] = &llm_kernels_avx512;
+    if (f->avx512) u->tables[u->n++] = &llm_kernels_avx512;
 #endif
 #if LLM_HAVE_AMX
-    if (f.amx) out[n++] = &llm_kernels_amx;
+    if (f->amx) u->tables[u->n++] = &llm_kernels_amx;
+#endif
+#if LLM_HAVE_ASIMD
+    if (f->asimd) u->tables[u->n++] = &llm_kernels_asimd;
 #endif
 #if LLM_HAVE_NEON
-    if (f.neon) out[n++] = &llm_kernels_neon;
+    if (f->neon) u->tables[u->n++] = &llm_kernels_neon;
 #endif
-    return n;
+#if LLM_HAVE_I8MM
+    if (f->i8mm) u->tables[u->n++] = &llm_kernels_i8mm;
+#endif
 }
 
-int32_t llm_n_isas(void) {
-    const llm_kernels *list[MAX_ISAS];
-    return usable(list);
+static const usable_isas *usable(void) {
+    static usable_isas once;
+    if (atomic_load_explicit(&once.state, memory_order_acquire) == KNOWN) return &once;
+    int expected = UNKNOWN;
+    if (atomic_compare_exchange_strong(&once.state, &expected, BEING_ASKED)) {
+        ask(&once);
+        atomic_store_explicit(&once.state, KNOWN, memory_order_release);
+    }
+    while (atomic_load_explicit(&once.state, memory_order_acquire) != KNOWN) llm_os_yield();
+    return &once;
 }
+
+int32_t llm_n_isas(void) { return usable()->n; }
 
 const char *llm_isa_name(int32_t i) {
-    const llm_kernels *list[MAX_ISAS];
-    int32_t n = usable(list);
-    return i >= 0 && i < n ? list[i]->isa : NULL;
+    const usable_isas *u = usable();
+    return i >= 0 && i < u->n ? u->tables[i]->isa : NULL;
 }
 
-const char *llm_isa_features(void) {
-    static cpu_features f; /* every caller writes the same bytes */
-    cpu_features now = {0, 0, 0, 0, 0, ""};
-    detect(&now);
-    memcpy(f.names, now.names, sizeof f.names);
-    return f.names;
-}
+const char *llm_isa_features(void) { return usable()->features.names; }
 
 const llm_kernels *llm_kernels_of(const char *isa) {
-    const llm_kernels *list[MAX_ISAS];
-    int32_t n = usable(list);
-    if (!isa) return n ? list[n - 1] : NULL;
-    for (int32_t i = 0; i < n; i++)
-        if (!strcmp(list[i]->isa, isa)) return list[i];
+    const usable_isas *u = usable();
+    if (!isa) return u->n ? u->tables[u->n - 1] : NULL;
+    for (int32_t i = 0; i < u->n; i++)
+        if (!strcmp(u->tables[i]->isa, isa)) return u->tables[i];
     return NULL;
 }

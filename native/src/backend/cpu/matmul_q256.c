@@ -16,16 +16,6 @@ LLM_INLINE vi start256(const llm_unpacking *u, const llm_act256 *a, int g) {
                             : vi_set1(0);
 }
 
-LLM_INLINE void starts256(const llm_unpacking *u, vi *s, int g, const llm_act256 *a, const int n) {
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) s[t] = start256(u, a + t, g);
-}
-
-LLM_INLINE void add_group256(vf scale, const vi *s, vf *sum, const int n) {
-    LLM_UNROLL
-    for (int t = 0; t < n; t++) sum[t] = vf_fma(scale, vi_to_f(s[t]), sum[t]);
-}
-
 LLM_INLINE vf finish256(const llm_unpacking *u, const llm_scales *sc, const llm_act256 *a, vf sum,
                         vf acc) {
     vf da = vf_set1(a->d);
@@ -57,6 +47,20 @@ static inline void unpack_scales(const llm_unpacking *u, int32_t type, const uin
 }
 
 typedef void (*llm_scale_reader)(const uint8_t *block, llm_scales *s);
+
+#ifdef LLM_QUADS
+#include "backend/cpu/neon/quads_q256.h" /* few256, many256 */
+#else
+
+LLM_INLINE void starts256(const llm_unpacking *u, vi *s, int g, const llm_act256 *a, const int n) {
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) s[t] = start256(u, a + t, g);
+}
+
+LLM_INLINE void add_group256(vf scale, const vi *s, vf *sum, const int n) {
+    LLM_UNROLL
+    for (int t = 0; t < n; t++) sum[t] = vf_fma(scale, vi_to_f(s[t]), sum[t]);
+}
 
 /* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
  * Each reads a superblock in turn and asks for its next one. */
@@ -262,6 +266,8 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
     store_tiles(job, cut);
     cut_end(cut);
 }
+
+#endif /* LLM_QUADS */
 
 #define TYPE(name, type, zero, book, mins, group)                                                  \
     static const llm_unpacking unpacking_##name = {&llm_layout_##name, zero, book, mins, group};   \

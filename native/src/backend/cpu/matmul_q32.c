@@ -14,6 +14,10 @@ LLM_INLINE vi start32(const llm_unpacking *u, const llm_act32 *a, int b) {
                             : vi_set1(0);
 }
 
+#ifdef LLM_QUADS
+#include "backend/cpu/neon/quads_q32.h" /* few32, many32 */
+#else
+
 LLM_INLINE void starts32(const llm_unpacking *u, vi *s, int b, const llm_act32 *a, const int n) {
     LLM_UNROLL
     for (int t = 0; t < n; t++) s[t] = start32(u, a + t, b);
@@ -227,6 +231,8 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
     store_tiles(job, cut);
     cut_end(cut);
 }
+
+#endif /* LLM_QUADS */
 
 #define TYPE(name, zero, book, mins)                                                               \
     static void panels_##name(const llm_panel_job *job) {                                          \

@@ -48,6 +48,9 @@ typedef struct llm_scratch {
 #ifdef LLM_TILES
     int32_t dots[8][LLM_TILES][16]; /* by group of 32 inputs */
 #endif
+#ifdef LLM_PAIRS
+    int8_t pairs[LLM_FUSED / 2][512]; /* activations of a tile: see neon/quads.h */
+#endif
     float x[LLM_TILE][256];                 /* activations of a tile, float weights */
     uint8_t panel[256 * 16 * 4];            /* a superblock packed from raw rows */
     uint8_t panels[LLM_GROUP][256 * 16 * 4]; /* the same of all panels, float weights */
@@ -106,6 +109,8 @@ static inline void clear_sums(const llm_panel_job *job, int32_t n) {
         memset(scratch_of(job)->sums[i], 0, (size_t)n * sizeof scratch_of(job)->sums[0][0]);
 }
 
+#ifndef LLM_QUADS
+
 /* Chunk c of a panel block as a tile reads it: less the zero point if `centred`. */
 LLM_INLINE void unpack_to(const llm_unpacking *u, const uint8_t *block, int c, bool centred,
                           uint8_t *to) {
@@ -121,6 +126,8 @@ LLM_INLINE void unpack_to(const llm_unpacking *u, const uint8_t *block, int c, b
         vb_store(to + 64 * g, w[g]);
     }
 }
+
+#endif
 
 /* A tile: tokens [first, first + n), of which the first `skipped` belong to the tile before too;
  * their sums are rows [row, row + n) of scratch. */
@@ -198,10 +205,12 @@ LLM_INLINE void cut_end(llm_cut cut) {
 #endif
 }
 
+#ifndef LLM_QUADS
 /* Four inputs of 16 rows with the same four inputs of n tokens. */
 LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q, const int n) {
     LLM_UNROLL
     for (int t = 0; t < n; t++) s[t] = unpack_dot(u, s[t], w, q + 256 * t);
 }
+#endif
 
 #endif

@@ -27,6 +27,8 @@ static const uint8_t llm_book_iq4[16] = {1,   24,  45,  63,  79,  93,  106, 118,
 static const uint8_t llm_book_mxfp4[16] = {128, 129, 130, 131, 132, 134, 136, 140,
                                            128, 127, 126, 125, 124, 122, 120, 116};
 
+#ifndef LLM_QUADS /* these unpack vectors of four rows: neon/quads.h */
+
 LLM_INLINE void unpack_low2(const uint8_t *p, vb w[8]) {
     LLM_UNROLL
     for (int v = 0; v < 2; v++) {
@@ -86,6 +88,8 @@ LLM_INLINE void unpack_chunk(const llm_unpacking *u, const uint8_t *block, int c
 LLM_INLINE vi unpack_dot(const llm_unpacking *u, vi acc, vb w, const int8_t *q) {
     return u->zero == 128 ? vb_dot_wide(acc, w, q) : vb_dot(acc, w, q);
 }
+
+#endif
 
 LLM_INLINE vf unpack_u16(const llm_unpacking *u, const uint8_t *block, int i) {
     return vf_load_f16((const uint16_t *)(const void *)(block + llm_u16_at(u->layout, i)));

@@ -1,4 +1,4 @@
-/* vec_f32.h (neon: aarch64 with half floats and dot products): four q registers, lanes 0..3 in a.
+/* vec_f32.h (neon; i8mm and asimd have the same): four q registers, lanes 0..3 in a.
  * Meanings are in scalar/vec_f32.h. */
 #ifndef LLM_VEC_F32_H
 #define LLM_VEC_F32_H
