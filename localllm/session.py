@@ -414,3 +414,12 @@ def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
     from localllm.engine import roofs
 
     return roofs.remembered(folder, anew=anew)
+
+
+def memory_plans(
+    path: Path, *, n_ctx: int = 0, n_threads: int = 0, isa: str | None = None
+) -> dict[str, Any]:
+    """See `engine.memory_plan.survey`."""
+    from localllm.engine.memory_plan import survey
+
+    return survey(path, n_ctx=n_ctx, n_threads=n_threads, isa=isa)

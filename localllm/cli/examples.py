@@ -63,6 +63,15 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm show ./model.gguf --verbose", "Also every metadata value and tensor."),
         Example("localllm show smollm2:135m --template", "Only the chat template."),
     ),
+    "plan": (
+        Example("localllm plan smollm2:135m", "Weights, cache and buffers for usual contexts."),
+        Example("localllm plan ./model.gguf --ctx 8192", "Only for a context of 8192 tokens."),
+        Example("localllm plan smollm2:135m --json", "The same for programs."),
+    ),
+    "outdated": (
+        Example("localllm outdated", "Asks the sources of all models; fetches nothing."),
+        Example("localllm outdated --json", "The same for programs."),
+    ),
     "rm": (
         Example("localllm rm smollm2:135m", "Asks, then deletes the model."),
         Example("localllm rm --yes smollm2:135m gemma3:270m", "Deletes both without asking."),

@@ -42,6 +42,8 @@ COMMANDS = {
     "recommend": Row("localllm.cli.recommend", "Recommend models for this machine."),
     "list": Row("localllm.cli.list", "List the models on this machine."),
     "show": Row("localllm.cli.show", "Show what is inside a model."),
+    "plan": Row("localllm.cli.plan", "Show the memory that a model takes."),
+    "outdated": Row("localllm.cli.outdated", "Show which models have news at their source."),
     "rm": Row("localllm.cli.rm", "Delete models from this machine."),
     "replay": Row("localllm.cli.replay", "Give a recorded answer again, and compare it."),
     "bench": Row("localllm.cli.bench", "Measure how fast a model runs here."),

@@ -3,7 +3,7 @@ code that allocates them, and the context and the way of loading that fit this m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,6 +21,8 @@ KV_SHARE_OF_FREE_MEMORY = 0.5
 SHARE_KEPT = 1 / 16
 MIN_CONTEXT = 512
 MAX_BATCH_TOKENS = 512
+#: Contexts that `survey` has a row for.
+CONTEXTS = (2048, 8192, 32768, 131072)
 #: A conversation keeps its sequence and one fork of it (see paged.py).
 N_SEQUENCES = 2
 
@@ -235,3 +237,40 @@ def smaller_quantization(blueprint: Blueprint, plan: MemoryPlan, room: Room) -> 
 
 def _gb(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.0f} MB"
+
+
+def survey(
+    path: Path, *, n_ctx: int = 0, n_threads: int = 0, isa: str | None = None
+) -> dict[str, Any]:
+    """What `localllm plan` shows, as plain data: plans for usual contexts and both KV types, and
+    the one that a load would take (or why it would refuse)."""
+    room = Room.here()
+    with Blueprint(path, n_threads=n_threads, isa=isa) as blueprint:
+        trained = blueprint.info.n_ctx_train
+        lengths = [n_ctx] if n_ctx else [n for n in CONTEXTS if n < trained] + [trained]
+        plans = [blueprint.plan(n, kv_type) for n in lengths for kv_type in KV_TYPES]
+        chosen, refused = None, ""
+        try:
+            chosen = _document(fitting(blueprint, room, n_ctx=n_ctx), room)
+        except (OutOfMemoryError, ArgumentError) as e:
+            refused = f"{e.message}. {e.hint or ''}".rstrip()
+        return {
+            "architecture": blueprint.info.architecture,
+            "parameters": blueprint.info.n_params,
+            "trained": trained,
+            "memory_bytes": room.memory_bytes,
+            "free_bytes": room.free_bytes,
+            "plans": [_document(plan, room) for plan in plans],
+            "chosen": chosen,
+            "refused": refused,
+        }
+
+
+def _document(plan: MemoryPlan, room: Room) -> dict[str, Any]:
+    fits = not room.free_bytes or plan.peak_bytes <= room.usable_bytes
+    return {
+        **asdict(plan),
+        "total_bytes": plan.total_bytes,
+        "peak_bytes": plan.peak_bytes,
+        "fits": fits,
+    }

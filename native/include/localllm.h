@@ -69,9 +69,9 @@ typedef struct llm_tensor_info {
     int32_t part; /* which file of a split set */
 } llm_tensor_info;
 
-/* Opens a file, or all parts of a split set of which any part is named; checks everything. */
+/* Opens a file, or all parts of a split set of which any part is named; checks everything. Of
+ * llm_gguf_open_header the data may be absent: to look at and to plan for. */
 llm_status llm_gguf_open(const char *path, llm_gguf **out, llm_error *err);
-/* The same for a file whose data may be absent, or still on its way: to look at and to plan for. */
 llm_status llm_gguf_open_header(const char *path, llm_gguf **out, llm_error *err);
 void llm_gguf_close(llm_gguf *g);
 int32_t llm_gguf_version(const llm_gguf *g);
