@@ -411,6 +411,8 @@ def _library() -> ModuleType:
     it reads this when it is loaded."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     import huggingface_hub
+    import huggingface_hub.constants
+    import huggingface_hub.errors
 
     return huggingface_hub
 
