@@ -84,9 +84,9 @@ def is_base(found: Found) -> bool:
 
 
 def _pulled(found: Found) -> Found:
-    from localllm.cli.pull import pull_model
+    from localllm.cli.pull import pull_wish
 
     assert found.to_pull is not None  # the caller looked
     output.say(f"{found.label} is not on this machine yet: pulling it.")
-    model = pull_model(found.to_pull)
-    return Found(found.label, model.path, model)
+    model = pull_wish(found.to_pull, catalog.load())
+    return Found(str(model.ref), model.path, model)

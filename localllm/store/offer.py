@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localllm.store.ref import Ref
+from localllm.store.settings import NOTHING_SET, Settings
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,7 @@ class Offer:
     licence: str = ""
     n_params: int = 0  # 0: not known
     n_ctx: int = 0  # trained context in tokens, 0: not known
-    template: str = ""  # a chat template beside the file; the file's own one wins
-    system: str = ""
-    parameters: Mapping[str, object] = field(default_factory=dict)  # rows of params.py
-    licence_text: str = ""
+    settings: Settings = NOTHING_SET  # a template beside the file gives way to the file's own
     in_place: tuple[Path, ...] = ()  # the files are on this disk: nothing is fetched or copied
     notes: tuple[str, ...] = ()  # lines for the user, such as why it is another quantization
 

@@ -15,14 +15,13 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from localllm.errors import ArgumentError
+from localllm.errors import ArgumentError, DownloadError
 from localllm.store import listing, quantization
 from localllm.store.identifiers import Repository, Revision
 from localllm.store.offer import Location, Offer, RemoteFile
 from localllm.store.quantization import Quantization
 from localllm.store.ref import Ref
 from localllm.store.sources.hub_cache import CachedFile, HubCache
-from localllm.store.sources.index import DownloadError
 
 SOURCE = "hub"
 MAIN = Revision("main")
