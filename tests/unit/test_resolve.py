@@ -77,6 +77,8 @@ def test_the_first_repository_that_can(server: HubServer, hub: Hub, catalog: Cat
     assert (offer.licence, offer.n_ctx, offer.n_params) == ("CC0", 6, 5)
     offer = resolve_request(request(catalog, "m:7b-instruct-q8_0"), hub)
     assert (offer.repository, str(offer.ref)) == ("second/m-GGUF", "m:7b-q8_0")
+    server.repos["first/m-GGUF"].card["license"] = "tag"
+    assert resolve_request(request(catalog, "m"), hub).licence == "CC0"
     server.repos["first/m-GGUF"].token = "other"
     assert resolve_request(request(catalog, "m"), hub).repository == "second/m-GGUF"
 

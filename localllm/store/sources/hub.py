@@ -255,7 +255,7 @@ class Hub:
             files=tuple(self._remote(repo, entry) for entry in entries),
             quantization=str(quant) if quant else "",
             architecture=told.architecture or known.architecture,
-            licence=told.licence or known.licence,
+            licence=known.licence or told.licence,  # the catalogue spells it out
             n_params=told.n_params or known.n_params,
             n_ctx=told.n_ctx or known.n_ctx,
             in_place=self._in_place(repo, entries),
