@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -334,6 +335,18 @@ def test_search(server: HubServer, hub: Hub) -> None:
     assert found[0].modified.startswith("2026-01-01T00:00:00")
     assert [match.repository for match in hub.search("repo", limit=1)] == ["User/Repo-GGUF"]
     assert hub.search("nothing-like-it") == []
+    server.broken["/api/models"] = 200  # an answer that is no list of models
+    with pytest.raises(DownloadError, match="cannot be understood"):
+        hub.search("repo")
+
+
+def test_search_gives_up_soon(tmp_path: Path) -> None:
+    with HubServer({}) as gone:
+        url = gone.url
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        Hub(url, token="t", cache=tmp_path, offline=False).search("x")
+    assert time.monotonic() - began < 10  # it takes milliseconds
 
 
 def test_the_client_reports_nothing() -> None:

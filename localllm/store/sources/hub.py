@@ -210,10 +210,17 @@ class Hub:
         if self.offline:
             raise UnreachableError("cannot search the Hub: HF_HUB_OFFLINE is set", "Unset it.")
         with _explained(self.endpoint, None, None, has_token=bool(self._token)):
-            models = self._api.list_models(
-                search=words, filter="gguf", sort="downloads", limit=limit
+            # The client's own list_models tries for 25 s to reach a server that is not there.
+            utils = _library().utils
+            query = {"search": words, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
+            response = utils.get_session().get(
+                f"{self.endpoint}/api/models",
+                params=query,
+                headers=utils.build_hf_headers(token=self._token or False),
+                timeout=_TIMEOUT_S,
             )
-            return [_match(model) for model in models]
+            utils.hf_raise_for_status(response)
+            return [_match(row) for row in response.json()]
 
     def _repo(self, repository: Repository, info: Any) -> Repo:
         try:
@@ -389,14 +396,13 @@ def _count(value: Any) -> int:
     return value if type(value) is int and 0 < value < 2**53 else 0
 
 
-def _match(model: Any) -> Match:
-    modified = model.last_modified
+def _match(row: Mapping[str, Any]) -> Match:
     return Match(
-        repository=str(model.id),
-        downloads=_count(model.downloads),
-        likes=_count(model.likes),
-        gated=bool(model.gated),
-        modified=modified.isoformat() if modified is not None else "",
+        repository=str(row["id"]),
+        downloads=_count(row.get("downloads")),
+        likes=_count(row.get("likes")),
+        gated=bool(row.get("gated")),
+        modified=str(row.get("lastModified") or ""),
     )
 
 
@@ -412,6 +418,7 @@ def _library() -> ModuleType:
     import huggingface_hub
     import huggingface_hub.constants
     import huggingface_hub.errors
+    import huggingface_hub.utils
 
     return huggingface_hub
 
