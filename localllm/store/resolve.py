@@ -49,7 +49,7 @@ def resolve_request(
     raise MissingError(
         f"no repository delivers {request.ref_as(request.quantization)}: "
         + "; ".join(e.message for e in refused),
-        refused[0].hint,
+        refused[-1].hint,
     )
 
 

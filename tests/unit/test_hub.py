@@ -89,9 +89,8 @@ def test_named_quantization_file_and_revision(server: HubServer, hub: Hub) -> No
     with pytest.raises(MissingError, match=r"has no file 'nope\.gguf'") as missing:
         hub.resolve(U_R, BASE, file="nope.gguf")
     assert "m-Q4_K_M.gguf, m-Q8_0.gguf" in (missing.value.hint or "")
-    with pytest.raises(MissingError, match="has no Q2_K") as missing:
+    with pytest.raises(MissingError, match="has no Q2_K, only Q4_K_M, Q8_0"):
         hub.resolve(U_R, BASE, wanted=quant("Q2_K"))
-    assert missing.value.hint == "It has Q4_K_M, Q8_0."
     with pytest.raises(MissingError, match="no revision v9"):
         hub.resolve(U_R, BASE, revision=Revision("v9"))
 

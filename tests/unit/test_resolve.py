@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from stand_ins.hub_server import HubServer, Repo
 
+from localllm.store import sources
 from localllm.store.catalog import Catalog, Request, load
 from localllm.store.lockfile import Lockfile
 from localllm.store.offer import Offer
@@ -86,8 +87,8 @@ def test_the_first_repository_that_can(server: HubServer, hub: Hub, catalog: Cat
 def test_none_can(server: HubServer, hub: Hub, catalog: Catalog) -> None:
     with pytest.raises(MissingError, match="no repository delivers m:7b-q2_k") as caught:
         resolve_request(request(catalog, "m:7b-q2_k"), hub)
-    assert "first/m-GGUF has no Q2_K; second/m-GGUF has no Q2_K" in caught.value.message
-    assert caught.value.hint == "It has Q5_K_M."
+    assert "first/m-GGUF has no Q2_K, only Q5_K_M; second/m-GGUF has no" in caught.value.message
+    assert "Name one of these" in (caught.value.hint or "")
 
 
 def test_a_dead_network_is_said_once(catalog: Catalog, tmp_path: Path) -> None:
@@ -113,6 +114,25 @@ def test_the_pin_wins(server: HubServer, hub: Hub, catalog: Catalog, lock: Lockf
     assert resolve_request(request(catalog, "m:7b-q5_k_m"), hub, lock).ref == first.ref
     lock.forget(ref("m:7b"))
     assert str(resolve_request(request(catalog, "m"), hub, lock).ref) == "m:7b-q4_k_m"
+
+
+def test_all_spellings_are_pinned_alike(
+    server: HubServer, catalog: Catalog, lock: Lockfile, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(
+        "localllm.store.sources.hub.Hub",
+        lambda: Hub(server.url, token="t", cache=tmp_path, offline=False),
+    )
+    for text in ("m", "m:7b", "M:7B-chat", "m:instruct"):
+        wanted = parse(text)
+        assert sources.asked(wanted, catalog) == ref("m:7b")
+        offer = sources.offer(wanted, catalog, lock)
+        lock.pin(ref("m:7b"), offer, {file.name: (5, "a" * 64) for file in offer.files})
+    assert len(server.seen) == 1  # the first one alone had to ask
+    assert sources.asked(parse("m:q8_0"), catalog) == ref("m:7b-q8_0")
+    assert sources.asked(parse("second/m-GGUF"), catalog) == ref("hf.co/second/m-gguf")
+    assert sources.asked(parse("./m"), catalog) is None
 
 
 def hub_name(text: str) -> HubName:

@@ -305,8 +305,9 @@ def _group_of(
     there = found.quantizations()
     if wanted is not None and wanted not in there:
         raise MissingError(
-            f"{repo.repository} has no {wanted}",
-            f"It has {_shown(map(str, there)) or 'files that do not say'}.",
+            f"{repo.repository} has no {wanted}, only "
+            f"{_shown(map(str, there)) or 'files that do not say what they are'}",
+            "Name one of these, or none to have the one nearest to Q4_K_M.",
         )
     if not there:
         if len(found.models) == 1:
