@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_ins import transfer_driver
 from stand_ins.fault_server import FaultServer, gguf_noise
 from stand_ins.transferring import Place, faster, remote
 
@@ -27,6 +26,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals, forks and moun
 
 BODY = gguf_noise(400_000)
 LOOK_BYTES = 4096
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -42,7 +42,8 @@ class Driver:
     def __init__(self, home: Path) -> None:
         self.home = home
         self._process = subprocess.Popen(
-            [sys.executable, transfer_driver.__file__],
+            [sys.executable, "-m", "stand_ins.transfer_driver"],
+            cwd=TESTS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -151,7 +152,7 @@ PULL = """
 def start_pull(home: Path, url: str) -> subprocess.Popen[str]:
     """A transfer in a process of its own, which prints how far it is."""
     code = PULL.format(
-        path=[str(Path(__file__).parents[1]), str(Path(__file__).parents[2])],
+        path=[str(TESTS)],
         home=str(home),
         size=len(BODY),
         sha256=hashlib.sha256(BODY).hexdigest(),
@@ -254,7 +255,7 @@ def test_a_disk_that_fills_up(server: FaultServer, small_disk: Path) -> None:
     (waiting,) = partials.listing(place.downloads)
     assert waiting.n_bytes > 0 and list(place.models.iterdir()) == []
     server.on_request = lambda n: None
-    with pytest.raises(FileError, match="not enough space in .* are free|No space left"):
+    with pytest.raises(FileError, match=r"not enough space in .* are free|No space left"):
         place.fetch(remote(server.url("/a.gguf"), BODY))
     assert len(server.seen) == n
     filler.unlink()
@@ -293,7 +294,7 @@ def test_a_file_that_gets_too_large(server: FaultServer, tmp_path: Path) -> None
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     )
     base = PULL.format(
-        path=[str(Path(__file__).parents[1]), str(Path(__file__).parents[2])],
+        path=[str(TESTS)],
         home=str(tmp_path),
         size=len(BODY),
         sha256=hashlib.sha256(BODY).hexdigest(),

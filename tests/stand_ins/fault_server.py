@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import random
@@ -226,10 +227,8 @@ class _Answer:
     def _drop(self) -> None:
         self.request.wfile.flush()
         self.request.close_connection = True
-        try:
+        with contextlib.suppress(OSError):
             self.request.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
     def do_none(self, fault: Fault) -> None:
         """A right answer."""

@@ -18,14 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
-
-import httpx2  # noqa: F401  the children must not import it again
-from stand_ins.transferring import FAST, Place
+import httpx2  # noqa: F401  # the children must not import it again
 
 from localllm.errors import LocalLLMError
 from localllm.store.offer import Location, RemoteFile
 from localllm.store.transfer import journal, partial
+from stand_ins.transferring import FAST, Place
 
 
 class Steps:
