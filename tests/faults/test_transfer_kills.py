@@ -237,7 +237,7 @@ def test_a_disk_that_fills_up(server: FaultServer, small_disk: Path) -> None:
     place, filler = Place(small_disk), small_disk / "filler"
 
     def fill(n: int) -> None:
-        if n == 4:
+        if n == 7:
             try:
                 with filler.open("wb", buffering=0) as file:
                     while file.write(bytes(4096)):
@@ -251,7 +251,7 @@ def test_a_disk_that_fills_up(server: FaultServer, small_disk: Path) -> None:
     assert caught.value.hint is not None and "Free some space" in caught.value.hint
     assert "goes on from there" in caught.value.hint
     n = len(server.seen)
-    assert n < 12  # a full disk is not tried again and again
+    assert n < 14  # a full disk is not tried again and again
     (waiting,) = partials.listing(place.downloads)
     assert waiting.n_bytes > 0 and list(place.models.iterdir()) == []
     server.on_request = lambda n: None
