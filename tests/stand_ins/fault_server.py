@@ -295,6 +295,15 @@ class _Answer:
             self.headers["Content-Range"] = f"bytes {first}-{last}/{size}"
             self.body = self.served.content[first : last + 1]
 
+    def do_capped(self, fault: Fault) -> None:
+        """A range that ends before what was asked for. value: its bytes."""
+        sent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", self.headers.get("Content-Range", ""))
+        if sent:
+            self.body = self.body[: int(fault.value) or 1]
+            last = int(sent[1]) + len(self.body) - 1
+            self.headers["Content-Range"] = f"bytes {sent[1]}-{last}/{sent[2]}"
+            self.headers["Content-Length"] = str(len(self.body))
+
     def do_whole(self, fault: Fault) -> None:
         """200 and the whole file to a range."""
         if self.status == 206:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from pathlib import Path
 
 from localllm.store.offer import Location, RemoteFile
 from localllm.store.transfer.fetch import Fetched, fetch
 from localllm.store.transfer.progress import Progress, Report
 from localllm.store.transfer.settings import KIB, Settings
-
-# A folder without certificates: reading those of the system takes longer than these transfers.
-os.environ.setdefault("SSL_CERT_DIR", str(Path(__file__).parent))
 
 FAST = Settings(
     connect_s=5,

@@ -17,11 +17,12 @@ from localllm.errors import DownloadError, FileError, FormatError
 from localllm.store.offer import Location, RemoteFile
 from localllm.store.transfer import partials
 from localllm.store.transfer.fetch import Wanted, fetch_all
+from localllm.store.transfer.lease import Lease
 
 BODY = gguf_noise(600_000)
 VALUES = {
     "cut": 0.5, "stall": 9.0, "drip": 20, "corrupt": 0.5, "status": 503, "long": 10,
-    "wrong_range": 100, "gzip": 8, "headers": 200_000,
+    "wrong_range": 100, "gzip": 8, "headers": 200_000, "capped": 1000,
 }  # fmt: skip
 
 
@@ -110,6 +111,7 @@ def test_a_fault_that_stays_is_told(server: FaultServer, place: Place) -> None:
         ("short", "contradicts itself"),
         ("refuse", "broke"),
         ("status", "answered 503"),
+        ("capped", "sent 1000 of "),
     ]:
         server.play([Fault(kind, VALUES.get(kind, 0))] * 60)
         with pytest.raises(DownloadError, match=said) as caught:
@@ -388,3 +390,19 @@ def test_wrong_names_of_content(server: FaultServer, place: Place) -> None:
         with pytest.raises(DownloadError, match="no sha256"):
             place.fetch(file)
     assert server.seen == []
+
+
+def test_a_lease_lost_at_the_last_moment_gives_no_name(
+    server: FaultServer, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever took over may still be writing: wait for them, then look at what there is."""
+    answers = [False, True, True]
+    visible: list[bool] = []
+
+    def confirm(lease: Lease) -> bool:
+        visible.append((place.models / "model.gguf").exists())
+        return answers.pop(0)
+
+    monkeypatch.setattr(Lease, "confirm", confirm)
+    got = place.fetch(remote(server.url("/a.gguf"), BODY))
+    assert got.path.read_bytes() == BODY and visible == [False, False]
