@@ -45,6 +45,8 @@ def script(server: FaultServer, chance: random.Random, hashed: bool) -> list[Fau
             text = server.url("/a.gguf", chance.choice(["localhost", "127.0.0.1"]))
         faults += [Fault("none")] * chance.choice([0, 0, 0, 1, 3])
         n = chance.choice([1] * 9 + [30]) if kind not in ("stall", "drip") else 1  # or it stays
+        if kind == "other" and not hashed:
+            n = 1  # without a hash, a server that keeps sending another file has that file
         faults += [Fault(kind, value_of(kind, chance), text)] * n
     return faults
 
