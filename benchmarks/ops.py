@@ -16,7 +16,7 @@ from localllm.native import ffi, lib
 
 TYPES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
-    "IQ4_XS", "F16", "BF16", "F32",
+    "IQ4_XS", "MXFP4", "F16", "BF16", "F32",
 )  # fmt: skip
 COLUMNS = (1, 2, 3, 4, 8, 16, 64, 512)
 SMALL = (4096, 4096)  # rows, inputs; its products are many enough for 16 columns and more

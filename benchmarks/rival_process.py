@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # only the child loads llama.cpp
 
 Variant = tuple[bool, bool]  # flash attention, repacked weights (AMX tiles among them)
 _VARIANTS: list[Variant] = [(True, True), (False, True), (True, False), (False, False)]
-_DEEP = 1024  # tokens of depth that take long to fill
+_DEEP = 1024  # tokens of depth that take long to fill: tests behind more are tried behind so many
 _PROBE = ("time_prefill", (128, 0))
 _WARM_UP = (32, 0)  # reads all weights once
 
@@ -52,6 +52,7 @@ class Variants:
         if len(args) > 1 and args[1] >= _DEEP:
             _, repack = self._best_for("probe", *_PROBE)
             tried = [v for v in tried if v[1] == repack]
+            args = (args[0], _DEEP, *args[2:])
         best, best_seconds, reason = None, float("inf"), ""
         for variant in tried:
             try:

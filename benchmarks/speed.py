@@ -16,6 +16,7 @@ from localllm.store.work import Work, work_of
 
 SHALLOW = 32  # tokens before a decode at "depth 0"
 FEWEST_STEPS = 8  # of a decode, however many sequences or tokens before it
+MOST_DEEP_PAIRS = 3  # a prefill behind thousands of tokens takes the rival many seconds
 
 
 @dataclass(frozen=True)
@@ -93,4 +94,5 @@ def measure(
         ) as engines:
             ours: Ours = engines.ours
             for test in tests(plan, kv_type, work, ours.kv_bytes):
-                yield pairs.run(engines, name, test, n_pairs)
+                most = MOST_DEEP_PAIRS if test.args[1] > SHALLOW else n_pairs
+                yield pairs.run(engines, name, test, min(n_pairs, most))

@@ -200,7 +200,7 @@ def measure(n_pairs: int = 5, *, rival: bool = True) -> Iterator[Row]:
     """All rows, for the real models and those of `LARGE`."""
     models = {name: files.path_of(name) for name in files.REAL}
     models.update({name: large_model(name) for name in LARGE})
-    yield from pack_rates((*ops.TYPES, "MXFP4"))
+    yield from pack_rates(ops.TYPES)
     for name, path in models.items():
         yield load_rate(name, path)
         if Path("/proc/self/clear_refs").exists():

@@ -9,6 +9,7 @@ are chosen so that activations stay finite and sane: a weight has mean 0 and sta
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -51,11 +52,13 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Blocks:
-    """Where a block of a type keeps its float16 scale and min, and their ratio for mean zero."""
+    """Where a block of a type keeps its float16 scale and min, and their ratio for mean zero; or
+    the byte of a scale that is a power of two."""
 
     scale_at: int
     min_at: int = -1
     min_per_scale: float = 0.0
+    power_of_two: bool = False
 
 
 BLOCKS = {
@@ -71,6 +74,7 @@ BLOCKS = {
     Type.Q6_K: Blocks(208),
     Type.IQ4_NL: Blocks(0),
     Type.IQ4_XS: Blocks(0),
+    Type.MXFP4: Blocks(0, power_of_two=True),
 }
 FLOATS = (Type.F32, Type.F16, Type.BF16)
 # The better type that a _M mix gives to some of attn_v and ffn_down, and to the output head.
@@ -96,7 +100,22 @@ def mix_types(mix: str) -> tuple[Type, Type]:
     return known[low], known[high or low]
 
 
+def _set_powers(blocks: Bytes, at: int, scale: float) -> None:
+    """Bytes e, which say 2^(e - 127), evenly mixed of the two powers around the scale so that their
+    mean square is its square; a scale of 0 is blocks of zeros."""
+    if scale == 0:
+        blocks[:] = 0
+        return
+    below = math.floor(math.log2(scale))
+    share = ((scale / 2.0**below) ** 2 - 1) / 3  # of those twice as large
+    steps = np.floor(np.arange(len(blocks) + 1) * share)
+    blocks[:, at] = 127 + below + np.diff(steps).astype(np.uint8)
+
+
 def _set_scale(blocks: Bytes, layout: Blocks, scale: float) -> None:
+    if layout.power_of_two:
+        _set_powers(blocks, layout.scale_at, scale)
+        return
     blocks[:, layout.scale_at : layout.scale_at + 2] = np.array([scale], "<f2").view(np.uint8)
     if layout.min_at >= 0:
         low = np.array([scale * layout.min_per_scale], "<f2").view(np.uint8)

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define LLM_ARITHMETIC_VERSION 1 /* raised whenever any logit bit may change */
+#define LLM_ARITHMETIC_VERSION 2 /* raised whenever any logit bit may change */
 #define LLM_BLOCK_TOKENS 32      /* tokens in one KV block */
 #define LLM_ERROR_BYTES 2048
 #define LLM_MAX_DIMS 4

@@ -47,31 +47,112 @@ static cache make_cache(const llm_kernels *k, int32_t kv_type, int32_t dim, int3
 static double stored(const cache *c, const shape *s, int32_t token, int32_t d, bool is_v) {
     const uint8_t *part = c->pool + 2 * c->part_bytes * (uint64_t)c->table[token / T];
     if (is_v) part += c->part_bytes;
-    int32_t slot = token % T, i = is_v ? slot * s->dim + d : d * T + slot;
-    if (s->kv_type == LLM_KV_F16) return llm_load_f16(part + 2 * i);
-    int32_t g = is_v ? slot * (s->dim / 32) + d / 32 : d / 32 * T + slot;
-    return (int8_t)part[i] * (double)llm_load_f16(part + T * s->dim + 2 * g);
+    int32_t slot = token % T;
+    if (s->kv_type == LLM_KV_F16)
+        return llm_load_f16(part + 2 * (is_v ? slot * s->dim + d : d * T + slot));
+    const double scale = llm_load_f16(part + T * s->dim + 2 * (d / 32 * T + slot));
+    return is_v ? (int8_t)part[(slot / 4 * s->dim + d) * 4 + slot % 4] * scale
+                : (part[(d / 4 * T + slot) * 4 + d % 4] - 128) * scale;
 }
 
+/* 32 values times the Hadamard matrix of 32 / sqrt(32), as five turns. */
+static void rotated(const float *x, float *y) {
+    float a[32];
+    memcpy(a, x, sizeof a);
+    for (int turn = 0; turn < 5; turn++) {
+        float b[32];
+        for (int i = 0; i < 16; i++) {
+            b[2 * i] = a[i] + a[i + 16];
+            b[2 * i + 1] = a[i] - a[i + 16];
+        }
+        memcpy(a, b, sizeof a);
+    }
+    for (int i = 0; i < 32; i++) y[i] = a[i] * 0x1.6a09e6p-3f;
+}
+
+/* q as scores of q8_0 see it: 32 values rotated, then rounded to multiples of their largest / 127. */
+static void rounded_query(const shape *s, const float *q, double *out) {
+    for (int32_t d = 0; d < s->dim; d += 32) {
+        float amax = 0, x[32];
+        rotated(q + d, x);
+        for (int32_t i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(x[i]));
+        for (int32_t i = 0; i < 32; i++)
+            out[d + i] = (double)rintf(x[i] * (127.0f / amax)) * (double)(amax / 127.0f);
+    }
+}
+
+/* Rotated and stored keys give the products of the keys themselves, within what rounding loses. */
+static void check_rotation(const llm_kernels *k) {
+    enum { DIM = 64 };
+    uint8_t kb[T * DIM / 32 * 34], vb[T * DIM / 32 * 34];
+    float key[DIM], q[DIM], zero[DIM] = {0};
+    double query[DIM], want = 0, got = 0, size = 0;
+    random_state = 7;
+    random_floats(key, DIM, 2.0f);
+    random_floats(q, DIM, 2.0f);
+    key[3] = 20.0f; /* an outlier */
+    k->kv_write(kb, vb, LLM_KV_Q8_0, DIM, 0, key, zero);
+    const shape s = {.kv_type = LLM_KV_Q8_0, .dim = DIM};
+    const cache c = {.pool = kb};
+    rounded_query(&s, q, query);
+    for (int32_t d = 0; d < DIM; d++) {
+        want += (double)key[d] * (double)q[d];
+        size += fabs((double)key[d] * (double)q[d]);
+        got += stored(&c, &s, 0, d, false) * query[d];
+    }
+    EXPECT(fabs(got - want) <= 0.01 * size, "%s: q . k is %g, not %g", k->isa, got, want);
+}
+
+/* The weights of tokens [from, to) of one block for dim d, as outputs of q8_0 see them: rounded to
+ * 16 bits relative to the largest weight and the largest scale of V. Returns how much the output may
+ * differ because the kernel, in single precision, rounds some of them to the other side. */
+static double rounded_weights(const cache *c, const shape *s, int32_t d, int32_t from, int32_t to,
+                              const double *weight, double *rounded) {
+    double scale[T], most = 0, most_scale = 0, slack = 0;
+    for (int32_t t = from; t < to; t++) {
+        const uint8_t *part = c->pool + 2 * c->part_bytes * (uint64_t)c->table[t / T];
+        part += c->part_bytes + T * s->dim;
+        scale[t - from] = llm_load_f16(part + 2 * (d / 32 * T + t % T));
+        most = fmax(most, weight[t]);
+        most_scale = fmax(most_scale, scale[t - from]);
+    }
+    for (int32_t t = from; t < to; t++) {
+        const double step = most * most_scale / 65535, x = weight[t] * scale[t - from] / step;
+        rounded[t] = rint(x) * step / scale[t - from];
+        if (fabs(x - floor(x) - 0.5) < 0.05)
+            slack += fabs(step * stored(c, s, t, d, true) / scale[t - from]);
+    }
+    return slack;
+}
+
+/* out and how far from it the kernel may be. */
 static void reference_row(const cache *c, const shape *s, const float *q, int32_t pos, float scale,
-                          double *out) {
-    double weight[N_BLOCKS * T], sum = 0, most = -INFINITY;
+                          double *out, double *slack) {
+    double weight[N_BLOCKS * T], rounded[N_BLOCKS * T], query[MAX_DIM], sum = 0, most = -INFINITY;
+    const bool q8 = s->kv_type == LLM_KV_Q8_0;
+    for (int32_t d = 0; d < s->dim; d++) query[d] = q[d];
+    if (q8) rounded_query(s, q, query);
     int32_t first = s->window && pos - s->window + 1 > 0 ? pos - s->window + 1 : 0;
     for (int32_t t = first; t <= pos; t++) {
         double x = 0;
-        for (int32_t d = 0; d < s->dim; d++) x += q[d] * stored(c, s, t, d, false);
+        for (int32_t d = 0; d < s->dim; d++) x += query[d] * stored(c, s, t, d, false);
         x *= scale;
         if (s->softcap != 0) x = s->softcap * tanh(x / s->softcap);
         weight[t] = x;
         if (x > most) most = x;
     }
-    for (int32_t d = 0; d < s->dim; d++) out[d] = 0;
-    for (int32_t t = first; t <= pos; t++) {
-        double w = exp(weight[t] - most);
-        sum += w;
-        for (int32_t d = 0; d < s->dim; d++) out[d] += w * stored(c, s, t, d, true);
+    for (int32_t t = first; t <= pos; t++) sum += weight[t] = exp(weight[t] - most);
+    for (int32_t d = 0; d < s->dim; d++) {
+        out[d] = slack[d] = 0;
+        for (int32_t t = first, to; q8 && t <= pos; t = to) {
+            to = t / T * T + T <= pos ? t / T * T + T : pos + 1;
+            slack[d] += rounded_weights(c, s, d, t, to, weight, rounded);
+        }
+        for (int32_t t = first; t <= pos; t++)
+            out[d] += (q8 ? rounded : weight)[t] * stored(c, s, t, d, true);
+        out[d] /= sum;
+        slack[d] = slack[d] / sum + 4e-6;
     }
-    for (int32_t d = 0; d < s->dim; d++) out[d] /= sum;
 }
 
 /* State and result of n rows. */
@@ -150,12 +231,12 @@ static int32_t last_pos(const shape *s) { return s->first_pos + (s->n_rows - 1) 
         (double)(s)->softcap
 
 static void check_reference(const cache *c, const shape *s, const llm_attn *a, const result *r) {
-    double want[MAX_DIM];
+    double want[MAX_DIM], slack[MAX_DIM];
     for (int32_t row = 0; row < s->n_rows; row++) {
-        reference_row(c, s, a->q[row], s->first_pos + row / s->group, a->scale, want);
+        reference_row(c, s, a->q[row], s->first_pos + row / s->group, a->scale, want, slack);
         for (int32_t d = 0; d < s->dim; d++) {
             double got = r->out[row * s->dim + d];
-            EXPECT(fabs(got - want[d]) <= 4e-6, SHAPE_TEXT ": row %d dim %d: %g, not %g",
+            EXPECT(fabs(got - want[d]) <= slack[d], SHAPE_TEXT ": row %d dim %d: %g, not %g",
                    SHAPE_ARGS(s), row, d, got, want[d]);
         }
     }
@@ -222,7 +303,7 @@ static void check_unseen(const llm_kernels *k, const cache *c, const shape *s, c
     free(pool);
 }
 
-/* Splits merged in order: close to one range, the same bits every time, empty parts change nothing. */
+/* Splits merged in order: the same bits every time, empty parts change nothing. */
 static result check_merge(const llm_kernels *k, const shape *s, const llm_attn *a,
                           const result *whole) {
     result into = make_result(s->n_rows, s->dim), again = make_result(s->n_rows, s->dim);
@@ -239,9 +320,6 @@ static result check_merge(const llm_kernels *k, const shape *s, const llm_attn *
     finish(k, &into);
     finish(k, &again);
     EXPECT(same(&into, &again), SHAPE_TEXT ": %s: merging again differs", SHAPE_ARGS(s), k->isa);
-    for (int64_t i = 0; i < into.n * into.dim; i++)
-        EXPECT(fabsf(into.out[i] - whole->out[i]) <= 2e-6f, SHAPE_TEXT ": %s: merged %g, whole %g",
-               SHAPE_ARGS(s), k->isa, (double)into.out[i], (double)whole->out[i]);
     result one = make_result(s->n_rows, s->dim);
     k->attention(a, 0, 0, one.state);
     k->attention_merge(s->n_rows, s->dim, one.state, whole->state);
@@ -264,6 +342,7 @@ static void check_shape(const shape *s) {
     result want = attend(scalar, &a, 0, N_BLOCKS);
     check_reference(&c, s, &a, &want);
     result merged = check_merge(scalar, s, &a, &want);
+    check_reference(&c, s, &a, &merged);
     if (s->n_rows <= 8) {
         check_tiles(scalar, s, &a, &want);
         check_unseen(scalar, &c, s, &a, &want);
@@ -303,7 +382,8 @@ static void check_write_edges(const llm_kernels *k) {
     EXPECT(llm_load_f16(kb + T * 32 + 14) == 0, "%s: scale of zeros", k->isa);
     EXPECT(isnan(llm_load_f16(vb + T * 32 + 14)), "%s: scale of a NaN vector", k->isa);
     for (int i = 0; i < 32; i++)
-        EXPECT(kb[i * T + 7] == 0 && vb[7 * 32 + i] == 0, "%s: quants of an edge", k->isa);
+        EXPECT(kb[(i / 4 * T + 7) * 4 + i % 4] == 128 && vb[(32 + i) * 4 + 3] == 0,
+               "%s: quants of an edge", k->isa);
     x[5] = 65520.0f;
     k->kv_write(k16, v16, LLM_KV_F16, 32, 31, zero, x);
     EXPECT(isinf(llm_load_f16(v16 + 2 * (31 * 32 + 5))), "%s: f16 overflow", k->isa);
@@ -337,7 +417,7 @@ static uint64_t checksum(const llm_kernels *k) {
 
 int main(void) {
     static const int32_t dims[] = {16, 32, 48, 64, 80, 96, 128, 256, 320};
-    const uint64_t known = 0xbc63c252c9ea4ce8;
+    const uint64_t known = 0x060e5eeaf6eddc79;
     if (!llm_kernels_of("scalar")) {
         fprintf(stderr, "no scalar kernels\n");
         return 1;
@@ -367,6 +447,7 @@ int main(void) {
     uint64_t sum = checksum(llm_kernels_of("scalar"));
     EXPECT(sum == known, "checksum of scalar is 0x%016llx", (unsigned long long)sum);
     check_write_edges(llm_kernels_of("scalar"));
+    check_rotation(llm_kernels_of("scalar"));
     for (int f = 0; f < N_FAST_ISAS; f++) {
         const llm_kernels *k = llm_kernels_of(fast_isas[f]);
         if (!k) continue;

@@ -177,6 +177,38 @@ static void check_extremes(int32_t type) {
     free_matrix(&m);
 }
 
+/* Sums over a block of 256 on both sides of 2^24, past which the sum over its groups rounds: token t
+ * has 4 (t + 1) large inputs of one sign in a block, all weights are alike. */
+static void check_large_sums(int32_t type) {
+    enum { ROWS = 16, COLS = 512, TOKENS = 64 };
+    matrix m = make_matrix(type, ROWS, COLS);
+    const llm_format *f = m.raw.format;
+    float x[TOKENS * COLS], want[TOKENS * ROWS], y[TOKENS * ROWS];
+    int32_t at[2];
+    f16_fields(type, at);
+    for (int64_t b = 0; b < ROWS * COLS / 256; b++) {
+        uint8_t *block = m.raw_bytes + b * f->block_bytes;
+        for (int32_t i = 0; i < f->block_bytes; i++)
+            if (i / 2 != at[0] / 2 && (at[1] < 0 || i / 2 != at[1] / 2))
+                block[i] = type == LLM_Q6_K ? 0x7f : 0xff;
+    }
+    llm_pack_panels(&m.raw, 0, 1, m.panel_bytes);
+    for (int32_t t = 0; t < TOKENS; t++)
+        for (int32_t i = 0; i < COLS; i++)
+            x[t * COLS + i] = i % 256 == 0            ? 127.0f
+                              : i % 256 < 4 * (t + 1) ? (float)(100 + random_u32() % 28)
+                                                      : 0.0f;
+    multiply("scalar", &m.panels, x, TOKENS, want);
+    for (int32_t i = 0; i < N_FAST_ISAS; i++) {
+        if (!llm_kernels_of(fast_isas[i])) continue;
+        multiply(fast_isas[i], &m.panels, x, TOKENS, y);
+        for (int32_t t = 0; t < TOKENS; t++)
+            EXPECT(same_bits(y + t * ROWS, want + t * ROWS, ROWS), "%s %s, %d large inputs",
+                   fast_isas[i], f->name, 4 * (t + 1));
+    }
+    free_matrix(&m);
+}
+
 static void check_quantize(void) {
     enum { K = 512 };
     float x[K];
@@ -245,6 +277,7 @@ int main(void) {
         check_special_tokens(type, 12); /* other ways of going about it */
         check_special_tokens(type, 21);
         check_extremes(type);
+        if (f->block_elements == 256) check_large_sums(type);
     }
     /* More tokens than one strip holds, with activations past its share of the cache. */
     static const int32_t strips[] = {1, 530}, least_strips[] = {1, 67};

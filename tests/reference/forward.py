@@ -65,6 +65,17 @@ def round_acts(x: F64, block: int) -> F64:
     return (q * d).reshape(len(x), -1)[:, :n]
 
 
+def rotate(x: F64) -> F64:
+    """The last axis, padded with zeros to a multiple of 32, each 32 times the Hadamard matrix."""
+    hadamard = np.ones((1, 1))
+    while len(hadamard) < 32:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    n = x.shape[-1]
+    x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -n % 32)])
+    y = x.reshape(*x.shape[:-1], -1, 32) @ hadamard / np.sqrt(32)
+    return y.reshape(x.shape)
+
+
 def rms_norm(x: F64, weight: F64, eps: float) -> F64:
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
 
@@ -200,7 +211,11 @@ class Reference:
 
         cos, sin = self._rope_angles(layer, positions)
         q = self._rope(heads("q", self.n_heads), cos, sin)
-        k = self._store(self._rope(heads("k", self.n_kv_heads), cos, sin))
+        k = self._rope(heads("k", self.n_kv_heads), cos, sin)
+        if self._kv == "q8_0":  # its weights of 16 bits are left out: below the other errors
+            q, k = rotate(q), rotate(k)
+            q = round_acts(q.reshape(-1, q.shape[-1]), 32).reshape(q.shape)
+        k = self._store(k)
         v = self._store(heads("v", self.n_kv_heads))
         group = self.n_heads // self.n_kv_heads
         k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)

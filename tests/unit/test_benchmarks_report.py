@@ -117,6 +117,7 @@ class FakeRival:
 
     speeds: ClassVar[dict[tuple[bool, bool], float]] = {}
     open: ClassVar[list[tuple[bool, bool]]] = []
+    depths: ClassVar[list[int]] = []
 
     def __init__(self, path: Path, *, flash_attention: bool, repack: bool) -> None:
         self.variant, self.holds_much = (flash_attention, repack), False
@@ -128,6 +129,10 @@ class FakeRival:
         self.open.remove(self.variant)
 
     def time_decode(self, n: int) -> float:
+        return self.speeds[self.variant]
+
+    def time_prefill(self, n: int, depth: int) -> float:
+        self.depths.append(depth)
         return self.speeds[self.variant]
 
 
@@ -151,6 +156,18 @@ def test_the_fastest_variant_that_runs_is_kept(monkeypatch: pytest.MonkeyPatch) 
     variants._loaded.clear()
     with pytest.raises(RuntimeError, match="no context"):
         variants.time("prefill", "time_decode", (1,))
+
+
+def test_only_the_chosen_variant_fills_a_long_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {v: 3.0 - v[0] - v[1] for v in rival_process._VARIANTS}
+    monkeypatch.setattr(FakeRival, "speeds", speeds)
+    monkeypatch.setattr(FakeRival, "depths", [])
+    variants = rival_process.Variants(Path("m"), {}, keep_all=True)
+    made = {v: FakeRival(Path("m"), flash_attention=v[0], repack=v[1]) for v in speeds}
+    monkeypatch.setattr(variants, "_rival", made.__getitem__)
+    found = variants.time("prefill, deep", "time_prefill", (512, 8192))
+    assert found == (1.0, "flash on, repack on")
+    assert FakeRival.depths == [0] * 4 + [1024] * 2 + [8192]
 
 
 def test_an_older_csv_file_gets_the_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ typedef struct llm_act32 { /* LLM_ACT_Q32: eight blocks of 32 */
 
 typedef struct llm_act256 { /* LLM_ACT_Q256: one block of 256 */
     float d;
+    float norm;        /* sum of q * q */
     int16_t sum[16];   /* sum(q) over each 16 inputs */
     int16_t sum32[8];  /* over each 32 */
     int32_t neg32[16]; /* -32 * sum(q) */

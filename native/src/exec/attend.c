@@ -150,19 +150,19 @@ static void merge_splits(llm_exec *e, const llm_attn *a, const llm_tile *t, int3
     finish(e, a, t, kv_head, sum, s);
 }
 
+/* The heads of a split follow each other, as they do in the blocks: memory is read in one go. */
 static void attend_splits(llm_exec *e, const llm_layer *layer, const llm_attn_plan *p,
                           const llm_layer_turns *turns, int32_t thread, bool outputs_only) {
     llm_thread_scratch *s = &e->scratch[thread];
     int32_t n_kv = e->m->h.n_kv_heads;
     for (int32_t i; (i = atomic_fetch_add(turns->attend, 1)) < p->n_splits * n_kv;) {
-        int32_t split = i % p->n_splits, kv_head = i / p->n_splits, tile = p->split_tile[split];
+        int32_t split = i / n_kv, kv_head = i % n_kv, tile = p->split_tile[split];
         const llm_tile *t = &p->tiles[tile];
         if (outputs_only && !t->has_output) continue;
         llm_attn a;
         llm_await_head(e, layer, kv_head, thread);
         describe(e, layer, t, kv_head, s, &a);
-        attend_split(e, &a, t, p->split_number[split],
-                     state_at(e, (int64_t)split * n_kv + kv_head));
+        attend_split(e, &a, t, p->split_number[split], state_at(e, i));
         int32_t n = (tile + 1 < p->n_tiles ? t[1].first_state : p->n_splits) - t->first_state;
         atomic_int *done = &turns->split_done[tile * n_kv + kv_head];
         if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) == n - 1)

@@ -3,9 +3,10 @@
  * A block holds 32 tokens of every layer of its layer group:
  *   [layer in group][kv head][ K part | V part ]
  * K part: token-minor, so that a vector over tokens is one load and a score needs no horizontal
- * sum; V part: token-major.
- *   f16:  K f16 [dim][32];                              V f16 [32][dim]
- *   q8_0: K s8 [dim][32], then f16 scales [dim/32][32]; V s8 [32][dim], then f16 scales [32][dim/32]
+ * sum; V part: token-major. q8_0 keeps four inputs of a dot side by side: dims of K, tokens of V.
+ *   f16:  K f16 [dim][32];           V f16 [32][dim]
+ *   q8_0: K u8 [dim/4][32][4], k + 128, then f16 scales [dim/32][32];
+ *         V s8 [32/4][dim][4],          then f16 scales [dim/32][32]
  * dim is the head dimension rounded up to 16 (f16) or a multiple of 32 (q8_0).
  */
 #ifndef LLM_POOL_H

@@ -6,7 +6,7 @@
 #include "backend/cpu/isa.h"
 
 #include "backend/cpu/cpu.h"
-#include "vec_f32.h"
+#include "vec_fold.h"
 
 #define INFINITY_BITS 0x7f800000
 #define SMALLEST_BITS 0x05000000 /* 2^-117: 127 / amax is still finite; below counts as 0 */
@@ -77,12 +77,21 @@ static void quantize256(const float *x, int64_t begin, int64_t end, int8_t *q, i
         for (int j = 0; j < 16; j++) bits = vf_absbits_max(bits, vf_load(p + 16 * j));
         float inverse;
         s->d = block_scale(vi_reduce_max(bits), &inverse);
+        /* Sums of integers, exact in any order: at most 127 * 127 * 256. */
+        float values[256];
+        int32_t sum[16];
+        vf squares = vf_zero();
         for (int j = 0; j < 16; j++) {
-            int32_t sum = vi_reduce_add(quantize16(p + 16 * j, inverse, to + 16 * j));
-            s->sum[j] = (int16_t)sum;
-            s->neg32[j] = -32 * sum;
+            vf v = vi_to_f(quantize16(p + 16 * j, inverse, to + 16 * j));
+            vf_store(values + 16 * j, v);
+            squares = vf_fma(v, v, squares);
         }
-        for (int j = 0; j < 8; j++) s->sum32[j] = (int16_t)(s->sum[2 * j] + s->sum[2 * j + 1]);
+        vf sums = vf_reduce_add16(values);
+        vi_store(sum, vf_rint(sums));
+        vi_store(s->neg32, vf_rint(vf_mul(sums, vf_set1(-32.0f))));
+        s->norm = vf_reduce_add(squares);
+        for (int j = 0; j < 16; j++) s->sum[j] = (int16_t)sum[j];
+        for (int j = 0; j < 8; j++) s->sum32[j] = (int16_t)(sum[2 * j] + sum[2 * j + 1]);
     }
 }
 

@@ -1,14 +1,16 @@
 /* attention.c: writes K and V into cache blocks and attends to them block by block with an online
- * softmax. The arithmetic is in docs/ARITHMETIC.md, the layout of a block in kv/pool.h.
+ * softmax. The arithmetic is in docs/ARITHMETIC.md, the layout of a block in kv/pool.h. The products
+ * of q8_0 blocks are in attention_q8.c; those of f16 are here.
  *
  * Both products of a block have one shape, out[row][lane] += sum over k of a[k][lane] * b[row][k]:
  * scores with k over dims and lanes over tokens, outputs with k over tokens and lanes over dims.
  * Every out element is one chain over k ascending, so its bits do not depend on the tile it is
- * computed in. Few rows convert the block's f16 or s8 on the fly; more rows convert a chunk of the
- * block to f32 once and share it. */
+ * computed in. Few rows convert the block's f16 on the fly; more rows convert a chunk of the block
+ * to f32 once and share it. */
 #include <math.h>
 #include <string.h>
 
+#include "attention_q8.h"
 #include "backend/cpu/cpu.h"
 #include "vec_fold.h"
 #include "vec_math.h"
@@ -24,19 +26,14 @@ enum {
     UNITS = LLM_ATTN_ROWS /* a unit is a row and a block */
 };
 
-typedef enum source { SRC_F32, SRC_F16, SRC_S8 } source;
+typedef enum source { SRC_F32, SRC_F16 } source;
 
 /* One kv head of one block, and the rows [ra, rb) that see some of it. */
 typedef struct block {
     const uint8_t *k, *v;
-    const uint16_t *k_scales, *v_scales; /* q8_0 */
+    const uint8_t *k_ahead, *v_ahead; /* of the block in this place of the next run, or itself */
     int32_t ra, rb;
 } block;
-
-/* Memory to read soon, line by line between the products: all at once would stall them. */
-typedef struct lines {
-    const uint8_t *at, *end;
-} lines;
 
 /* Work of one pass over at most 64 rows. Rows ascend in position, so that the rows that see a block
  * are a contiguous range, and first[], end[] (the tokens a row sees) never fall inside a block.
@@ -49,37 +46,38 @@ typedef struct pass {
     int64_t part_bytes;
     llm_attn_state s; /* of row row0 */
     block blocks[MAX_BLOCKS];
-    lines ahead;
     /* Aligned: a 64-byte load across two cache lines costs two. */
     _Alignas(64) float q[Q_FLOATS];  /* [chunk][n_rows][K_CHUNK] */
     _Alignas(64) float p[UNITS * TOKENS]; /* scores, then weights, [block][row][32] */
     _Alignas(64) float fold[16 * 16];     /* of 16 units, a vector of 16 each to reduce */
     _Alignas(64) float wide[TOKENS * V_CHUNK];    /* K [dim][32] or V [32][V_CHUNK] as f32 */
-    _Alignas(64) float v_scale[TOKENS * (V_CHUNK / 32)]; /* [32][chunk dims / 32] */
     float most[UNITS], m_old[UNITS], m_new[UNITS], grow[UNITS], sum[UNITS];
     int32_t first[UNITS], end[UNITS];
+    llm_q8_pass q8; /* instead of q, wide */
 } pass;
 
 LLM_INLINE vf load_source(source from, const void *p, int64_t i) {
     if (from == SRC_F32) return vf_load((const float *)p + i);
-    if (from == SRC_F16) return vf_load_f16((const uint16_t *)p + i);
-    return vf_load_s8((const int8_t *)p + i);
+    return vf_load_f16((const uint16_t *)p + i);
 }
 
-/* Scores of `rows` rows and the tokens [16 * vec0, 16 * (vec0 + vecs)) over n dims:
- * out += chain, or with scales out = fma(chain, scale, out). */
-LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void *k, bool scaled,
-                           const uint16_t *scales, int n, const float *q, float *out) {
+LLM_INLINE int64_t bytes_of(source from, int64_t n) { return n * (from == SRC_F32 ? 4 : 2); }
+
+/* Scores of `rows` rows and the tokens [16 * vec0, 16 * (vec0 + vecs)): n dims more of the chain.
+ * ahead: the same of a later block, which is asked of memory at the pace at which k is used; all at
+ * once would stall the products. */
+LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void *k, int n,
+                           const float *q, float *out, const uint8_t *ahead) {
     vf acc[VF_TILE_ROWS][2];
-    k = (const uint8_t *)k + vec0 * 16 * (from == SRC_F32 ? 4 : from == SRC_F16 ? 2 : 1);
+    k = (const uint8_t *)k + bytes_of(from, vec0 * 16);
     out += 16 * vec0;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++)
-            acc[r][v] = scaled ? vf_zero() : vf_load(out + r * TOKENS + 16 * v);
+        for (int v = 0; v < vecs; v++) acc[r][v] = vf_load(out + r * TOKENS + 16 * v);
     for (int d = 0; d < n; d++) {
         vf kv[2];
+        if (ahead) LLM_PREFETCH_L2(ahead + bytes_of(from, (int64_t)d * TOKENS));
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++) kv[v] = load_source(from, k, (int64_t)d * TOKENS + 16 * v);
 #pragma GCC unroll 16
@@ -92,20 +90,15 @@ LLM_INLINE void score_tile(int rows, int vecs, int vec0, source from, const void
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++) {
-            float *o = out + r * TOKENS + 16 * v;
-            vf_store(o, scaled
-                            ? vf_fma(acc[r][v], vf_load_f16(scales + 16 * (vec0 + v)), vf_load(o))
-                            : acc[r][v]);
-        }
+        for (int v = 0; v < vecs; v++) vf_store(out + r * TOKENS + 16 * v, acc[r][v]);
 }
 
 /* The tokens [t0, t1) added to the outputs of `rows` rows in dims [dim0, dim0 + 16 * vecs) of the
- * source: out = out * grow, then the chain. step: elements between tokens. scale: per token,
- * scale_step apart, NULL for none. */
-LLM_INLINE void output_tile(int rows, int vecs, source from, const void *v, int64_t step,
-                            const float *scale, int scale_step, int dim0, int t0, int t1,
-                            const float *p, const float *grow, float *out, int64_t out_step) {
+ * source: out = out * grow, then the chain. step: elements between tokens. ahead: as for
+ * score_tile. */
+LLM_INLINE void output_tile(int rows, int vecs, source from, const void *v, int64_t step, int dim0,
+                            int t0, int t1, const float *p, const float *grow, float *out,
+                            int64_t out_step, const uint8_t *ahead) {
     vf acc[VF_TILE_ROWS][4];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -116,9 +109,10 @@ LLM_INLINE void output_tile(int rows, int vecs, source from, const void *v, int6
         vf vv[4];
 #pragma GCC unroll 4
         for (int i = 0; i < vecs; i++) {
-            vv[i] = load_source(from, v, t * step + dim0 + 16 * i);
-            if (from == SRC_S8) /* exact: 8 bits times 11 bits */
-                vv[i] = vf_mul(vv[i], vf_set1(scale[t * scale_step + (dim0 + 16 * i) / 32]));
+            const int64_t at = t * step + dim0 + 16 * i;
+            if (ahead && bytes_of(from, 16 * i) % 64 == 0)
+                LLM_PREFETCH_L2(ahead + bytes_of(from, at));
+            vv[i] = load_source(from, v, at);
         }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
@@ -154,16 +148,16 @@ static int tile_rows(int n) {
 #define FOR_TILE_SIZES(CASE) CASE(1)
 #endif
 
-LLM_INLINE void scores_from(source from, bool scaled, int rows, const void *k,
-                            const uint16_t *scales, int n, const float *q, float *out) {
+LLM_INLINE void scores_from(source from, int rows, const void *k, int n, const float *q, float *out,
+                            const uint8_t *ahead) {
     switch (rows) {
 #define CASE(R)                                                                                    \
     case R:                                                                                        \
         if (VF_TILE_VECS(R) >= 2) {                                                                \
-            score_tile(R, 2, 0, from, k, scaled, scales, n, q, out);                               \
+            score_tile(R, 2, 0, from, k, n, q, out, ahead);                                        \
         } else {                                                                                   \
-            score_tile(R, 1, 0, from, k, scaled, scales, n, q, out);                               \
-            score_tile(R, 1, 1, from, k, scaled, scales, n, q, out);                               \
+            score_tile(R, 1, 0, from, k, n, q, out, ahead);                                        \
+            score_tile(R, 1, 1, from, k, n, q, out, NULL);                                         \
         }                                                                                          \
         break;
         FOR_TILE_SIZES(CASE)
@@ -171,13 +165,13 @@ LLM_INLINE void scores_from(source from, bool scaled, int rows, const void *k,
     }
 }
 
-LLM_INLINE void outputs_from(source from, int rows, const void *v, int64_t step, const float *scale,
-                             int scale_step, int n_dims, int t0, int t1, const float *p,
-                             const float *grow, float *out, int64_t out_step) {
+LLM_INLINE void outputs_from(source from, int rows, const void *v, int64_t step, int n_dims, int t0,
+                             int t1, const float *p, const float *grow, float *out,
+                             int64_t out_step, const uint8_t *ahead) {
     switch (rows) {
 #define TILE(R, V)                                                                                 \
     for (; d + 16 * (V) <= n_dims; d += 16 * (V))                                                  \
-        output_tile(R, V, from, v, step, scale, scale_step, d, t0, t1, p, grow, out + d, out_step);
+        output_tile(R, V, from, v, step, d, t0, t1, p, grow, out + d, out_step, ahead);
 #define CASE(R)                                                                                    \
     case R: {                                                                                      \
         int d = 0;                                                                                 \
@@ -197,18 +191,11 @@ LLM_INLINE void outputs_from(source from, int rows, const void *v, int64_t step,
 }
 
 static void scores_f32(int rows, const float *k, int n, const float *q, float *out) {
-    scores_from(SRC_F32, false, rows, k, NULL, n, q, out);
+    scores_from(SRC_F32, rows, k, n, q, out, NULL);
 }
-static void scores_f32_scaled(int rows, const float *k, const uint16_t *scales, int n,
-                              const float *q, float *out) {
-    scores_from(SRC_F32, true, rows, k, scales, n, q, out);
-}
-static void scores_f16(int rows, const uint8_t *k, int n, const float *q, float *out) {
-    scores_from(SRC_F16, false, rows, k, NULL, n, q, out);
-}
-static void scores_s8(int rows, const uint8_t *k, const uint16_t *scales, int n, const float *q,
-                      float *out) {
-    scores_from(SRC_S8, true, rows, k, scales, n, q, out);
+static void scores_f16(int rows, const uint8_t *k, int n, const float *q, float *out,
+                       const uint8_t *ahead) {
+    scores_from(SRC_F16, rows, k, n, q, out, ahead);
 }
 
 /* V of a chunk of dims: what the outputs are computed from. */
@@ -216,40 +203,26 @@ typedef struct values {
     source from;
     const void *data;
     int64_t step; /* elements between tokens */
-    const float *scale;
     int32_t n_dims;
+    const uint8_t *ahead;
 } values;
 
 static void outputs_f32(int rows, const values *v, int t0, int t1, const float *p,
                         const float *grow, float *out, int64_t out_step) {
-    outputs_from(SRC_F32, rows, v->data, v->step, NULL, 0, v->n_dims, t0, t1, p, grow, out,
-                 out_step);
+    outputs_from(SRC_F32, rows, v->data, v->step, v->n_dims, t0, t1, p, grow, out, out_step, NULL);
 }
 static void outputs_f16(int rows, const values *v, int t0, int t1, const float *p,
                         const float *grow, float *out, int64_t out_step) {
-    outputs_from(SRC_F16, rows, v->data, v->step, NULL, 0, v->n_dims, t0, t1, p, grow, out,
-                 out_step);
-}
-static void outputs_s8(int rows, const values *v, int t0, int t1, const float *p, const float *grow,
-                       float *out, int64_t out_step) {
-    outputs_from(SRC_S8, rows, v->data, v->step, v->scale, v->n_dims / 32, v->n_dims, t0, t1, p,
-                 grow, out, out_step);
+    outputs_from(SRC_F16, rows, v->data, v->step, v->n_dims, t0, t1, p, grow, out, out_step,
+                 v->ahead);
 }
 
 static void outputs(int rows, const values *v, int t0, int t1, const float *p, const float *grow,
                     float *out, int64_t out_step) {
     if (v->from == SRC_F32)
         outputs_f32(rows, v, t0, t1, p, grow, out, out_step);
-    else if (v->from == SRC_F16)
-        outputs_f16(rows, v, t0, t1, p, grow, out, out_step);
     else
-        outputs_s8(rows, v, t0, t1, p, grow, out, out_step);
-}
-
-LLM_INLINE void read_ahead(pass *s, int n_lines) {
-    const uint8_t *p = s->ahead.at, *end = s->ahead.end;
-    for (int i = 0; i < n_lines && p < end; i++, p += 64) LLM_PREFETCH_L2(p);
-    s->ahead.at = p;
+        outputs_f16(rows, v, t0, t1, p, grow, out, out_step);
 }
 
 /* Raw q . k with the 32 tokens of block j, into s->p. Lanes of tokens that a row does not see may
@@ -257,36 +230,27 @@ LLM_INLINE void read_ahead(pass *s, int n_lines) {
 static void block_scores(pass *s, int j) {
     const llm_attn *a = s->a;
     const block *b = &s->blocks[j];
-    const int ra = b->ra, rb = b->rb, tiles = (rb - ra) / VF_TILE_ROWS + 1;
-    const bool direct = rb - ra <= DIRECT_ROWS, q8 = a->kv_type == LLM_KV_Q8_0;
-    const int lines_each = (int)(s->part_bytes / 64 / tiles) + 1;
+    const int ra = b->ra, rb = b->rb;
+    const bool direct = rb - ra <= DIRECT_ROWS;
     float *p = s->p + j * s->n_rows * TOKENS;
     memset(p + ra * TOKENS, 0, sizeof(float) * TOKENS * (size_t)(rb - ra));
-    s->ahead = (lines){b->v, b->v + s->part_bytes};
     for (int d0 = 0; d0 < a->head_dim; d0 += K_CHUNK) {
         const int n = a->head_dim - d0 < K_CHUNK ? a->head_dim - d0 : K_CHUNK;
-        const uint8_t *k = b->k + (int64_t)d0 * TOKENS * (q8 ? 1 : 2);
+        const int64_t at = bytes_of(SRC_F16, (int64_t)d0 * TOKENS);
+        const uint8_t *k = b->k + at, *ahead = b->k_ahead + at;
         if (!direct)
-            for (int i = 0; i < n * TOKENS; i += 16)
-                vf_store(s->wide + i, load_source(q8 ? SRC_S8 : SRC_F16, k, i));
+            for (int i = 0; i < n * TOKENS; i += 16) {
+                LLM_PREFETCH_L2(ahead + bytes_of(SRC_F16, i));
+                vf_store(s->wide + i, load_source(SRC_F16, k, i));
+            }
         for (int r = ra, rows; r < rb; r += rows) {
             rows = tile_rows(rb - r);
             const float *q = s->q + (int64_t)d0 * s->n_rows + r * K_CHUNK;
             float *out = p + r * TOKENS;
-            read_ahead(s, lines_each);
-            if (!q8 && direct) {
-                scores_f16(rows, k, n, q, out);
-            } else if (!q8) {
+            if (direct)
+                scores_f16(rows, k, n, q, out, ahead);
+            else
                 scores_f32(rows, s->wide, n, q, out);
-            } else {
-                const uint16_t *scales = b->k_scales + d0;
-                for (int g = 0; g < n; g += 32) {
-                    if (direct)
-                        scores_s8(rows, k + g * TOKENS, scales + g, 32, q + g, out);
-                    else
-                        scores_f32_scaled(rows, s->wide + g * TOKENS, scales + g, 32, q + g, out);
-                }
-            }
         }
     }
 }
@@ -376,32 +340,15 @@ static void run_weights(pass *s) {
 /* V of dims [d0, d0 + n) and tokens [t0, t1): in place, or as f32 in s->wide. */
 static values block_values(pass *s, const block *b, bool direct, int d0, int n, int t0, int t1) {
     const int dim = s->a->head_dim;
-    if (s->a->kv_type != LLM_KV_Q8_0) {
-        const uint16_t *v = (const uint16_t *)(const void *)b->v + d0;
-        if (direct) return (values){SRC_F16, v, dim, NULL, n};
-        for (int t = t0; t < t1; t++)
-            for (int i = 0; i < n; i += 16)
-                vf_store(s->wide + t * n + i, vf_load_f16(v + t * dim + i));
-        return (values){SRC_F32, s->wide, n, NULL, n};
-    }
-    const int8_t *v = (const int8_t *)b->v + d0;
-    const int groups = n / 32;
-    if (n == dim) {
-        for (int i = 0; i < TOKENS * groups; i += 16)
-            vf_store(s->v_scale + i, vf_load_f16(b->v_scales + i));
-    } else {
-        for (int t = t0; t < t1; t++)
-            for (int g = 0; g < groups; g++)
-                s->v_scale[t * groups + g] =
-                    vf_f16_to_f32_1(b->v_scales[t * (dim / 32) + d0 / 32 + g]);
-    }
-    if (direct) return (values){SRC_S8, v, dim, s->v_scale, n};
+    const uint16_t *v = (const uint16_t *)(const void *)b->v + d0;
+    const uint8_t *ahead = b->v_ahead + bytes_of(SRC_F16, d0);
+    if (direct) return (values){SRC_F16, v, dim, n, ahead};
     for (int t = t0; t < t1; t++)
         for (int i = 0; i < n; i += 16) {
-            vf scale = vf_set1(s->v_scale[t * groups + i / 32]);
-            vf_store(s->wide + t * n + i, vf_mul(vf_load_s8(v + t * dim + i), scale));
+            LLM_PREFETCH_L2(ahead + bytes_of(SRC_F16, t * dim + i));
+            vf_store(s->wide + t * n + i, vf_load_f16(v + t * dim + i));
         }
-    return (values){SRC_F32, s->wide, n, NULL, n};
+    return (values){SRC_F32, s->wide, n, n, NULL};
 }
 
 /* o of rows [r, r + rows) over one chunk of dims; unit is row r in the block. The tokens that all of
@@ -429,15 +376,12 @@ static void tile_outputs(pass *s, const values *v, int unit, int rows, float *o)
 static void block_outputs(pass *s, int j) {
     const block *b = &s->blocks[j];
     const int dim = s->a->head_dim, ra = b->ra, rb = b->rb, unit0 = j * s->n_rows;
-    const int lines_each =
-        (int)((s->ahead.end - s->ahead.at) / 64 / ((rb - ra) / VF_TILE_ROWS + 1)) + 1;
     const bool direct = rb - ra <= DIRECT_ROWS;
     for (int d0 = 0; d0 < dim; d0 += V_CHUNK) {
         const int n = dim - d0 < V_CHUNK ? dim - d0 : V_CHUNK;
         values v = block_values(s, b, direct, d0, n, s->first[unit0 + ra], s->end[unit0 + rb - 1]);
         for (int r = ra, rows; r < rb; r += rows) {
             rows = tile_rows(rb - r);
-            read_ahead(s, lines_each);
             tile_outputs(s, &v, unit0 + r, rows, s->s.o + (int64_t)r * dim + d0);
         }
     }
@@ -466,10 +410,23 @@ static const uint8_t *k_of_block(const llm_attn *a, int32_t number) {
     return a->pool + (uint64_t)a->table[number] * a->block_bytes + a->k_offset;
 }
 
+/* Block `number` takes the place of b in the next run. Scales of q8_0, some lines, are asked for at
+ * once. */
+static void look_ahead(const pass *s, block *b, int32_t number) {
+    const llm_attn *a = s->a;
+    if (a->table[number] < 0) return;
+    b->k_ahead = k_of_block(a, number);
+    b->v_ahead = b->k_ahead - a->k_offset + a->v_offset;
+    for (int64_t at = (int64_t)a->head_dim * TOKENS;
+         a->kv_type == LLM_KV_Q8_0 && at < s->part_bytes; at += 64) {
+        LLM_PREFETCH_L2(b->k_ahead + at);
+        LLM_PREFETCH_L2(b->v_ahead + at);
+    }
+}
+
 /* Fills s->blocks with the next ones that some row sees, from block i on; returns where to go on. */
 static int32_t take_run(pass *s, int32_t i, int32_t block_end) {
     const llm_attn *a = s->a;
-    const int64_t values_bytes = (int64_t)a->head_dim * TOKENS;
     s->n_blocks = 0;
     for (; i < block_end && s->n_blocks < s->max_blocks; i++) {
         if (a->table[i] < 0) continue;
@@ -478,61 +435,58 @@ static int32_t take_run(pass *s, int32_t i, int32_t block_end) {
         visible_rows(s, i, s->first + unit0, s->end + unit0, &ra, &rb);
         if (ra == rb) continue;
         const uint8_t *k = k_of_block(a, i), *v = k - a->k_offset + a->v_offset;
-        s->blocks[s->n_blocks++] = (block){k,
-                                           v,
-                                           (const uint16_t *)(const void *)(k + values_bytes),
-                                           (const uint16_t *)(const void *)(v + values_bytes),
-                                           ra,
-                                           rb};
+        s->blocks[s->n_blocks++] = (block){k, v, k, v, ra, rb};
     }
+    for (int32_t j = 0; j < s->n_blocks && i + j < a->n_table; j++)
+        look_ahead(s, &s->blocks[j], i + j);
     return i;
 }
 
-/* K of block i, to read while outputs are computed; nothing after the last block or where a block
- * is missing. */
-static lines k_ahead(const pass *s, int64_t i) {
-    const llm_attn *a = s->a;
-    if (i >= a->n_table || a->table[i] < 0) return (lines){NULL, NULL};
-    const uint8_t *k = k_of_block(a, (int32_t)i);
-    return (lines){k, k + s->part_bytes};
+static void run_f16(pass *s) {
+    for (int j = 0; j < s->n_blocks; j++) block_scores(s, j);
+    run_weights(s);
+    for (int j = 0; j < s->n_blocks; j++) block_outputs(s, j);
 }
 
-/* Touches one line of K and of V of the two runs after the next block i. Blocks lie a whole pool
- * block apart: finding where a page lies takes as long as reading it. */
-static void touch_ahead(const pass *s, int32_t i) {
-    const llm_attn *a = s->a;
-    for (int64_t j = (int64_t)i + s->max_blocks;
-         j < (int64_t)i + 3 * s->max_blocks && j < a->n_table; j++) {
-        if (a->table[j] < 0) continue;
-        const uint8_t *k = k_of_block(a, (int32_t)j);
-        LLM_PREFETCH_L2(k);
-        LLM_PREFETCH_L2(k - a->k_offset + a->v_offset);
+static void run_q8(pass *s) {
+    llm_q8_block blocks[MAX_BLOCKS];
+    for (int j = 0; j < s->n_blocks; j++) {
+        const block *b = &s->blocks[j];
+        const int32_t unit0 = j * s->n_rows;
+        blocks[j] = (llm_q8_block){
+            b->k, b->v, b->ra, b->rb, s->p + unit0 * TOKENS, s->first + unit0, s->end + unit0};
+        LLM_FN(q8_scores)(&s->q8, &blocks[j], b->v);
     }
+    run_weights(s);
+    LLM_FN(q8_weights)(&s->q8, blocks, s->n_blocks, s->most, s->m_new);
+    for (int j = 0; j < s->n_blocks; j++) LLM_FN(q8_outputs)
+    (&s->q8, &blocks[j], j, s->grow + j * s->n_rows, s->s.o, s->blocks[j].k_ahead);
 }
 
 static void attend_pass(pass *s, int32_t block_begin, int32_t block_end) {
     const llm_attn *a = s->a;
     const int64_t dim = a->head_dim;
+    const bool q8 = a->kv_type == LLM_KV_Q8_0;
     for (int r = 0; r < s->n_rows; r++) {
         s->s.m[r] = -INFINITY;
         s->s.l[r] = 0;
         memset(s->s.o + r * dim, 0, sizeof(float) * (size_t)dim);
-        for (int64_t d0 = 0; d0 < dim; d0 += K_CHUNK) {
+        for (int64_t d0 = 0; d0 < dim && !q8; d0 += K_CHUNK) {
             const int64_t n = dim - d0 < K_CHUNK ? dim - d0 : K_CHUNK;
             memcpy(s->q + d0 * s->n_rows + r * K_CHUNK, a->q[s->row0 + r] + d0,
                    sizeof(float) * (size_t)n);
         }
     }
+    if (q8) LLM_FN(q8_queries)(&s->q8, a->q + s->row0, s->n_rows, a->head_dim);
     for (int32_t i = block_begin; i < block_end;) {
-        touch_ahead(s, i);
         i = take_run(s, i, block_end);
-        for (int j = 0; j < s->n_blocks; j++) block_scores(s, j);
-        if (s->n_blocks) run_weights(s);
-        for (int j = 0; j < s->n_blocks; j++) {
-            s->ahead = k_ahead(s, (int64_t)i + j);
-            block_outputs(s, j);
-        }
+        if (s->n_blocks == 0) continue;
+        if (q8)
+            run_q8(s);
+        else
+            run_f16(s);
     }
+    if (q8) LLM_FN(q8_finish)(&s->q8);
 }
 
 void LLM_FN(attention)(const llm_attn *a, int32_t block_begin, int32_t block_end,
@@ -553,6 +507,10 @@ void LLM_FN(attention)(const llm_attn *a, int32_t block_begin, int32_t block_end
         s.max_blocks = RUN_UNITS / s.n_rows;
         if (s.max_blocks < 1) s.max_blocks = 1;
         if (s.max_blocks > MAX_BLOCKS) s.max_blocks = MAX_BLOCKS;
+        if (a->kv_type == LLM_KV_Q8_0) {
+            const int32_t most = llm_q8_run_blocks(s.n_rows, a->head_dim);
+            if (s.max_blocks > most) s.max_blocks = most;
+        }
         s.s = (llm_attn_state){out.o + (int64_t)r * a->head_dim, out.m + r, out.l + r};
         attend_pass(&s, block_begin, block_end);
     }
@@ -591,33 +549,10 @@ void LLM_FN(attention_finish)(int32_t n_rows, int32_t head_dim, llm_attn_state s
     }
 }
 
-/* 32 values to s8 with one f16 scale, by the rule of activations (act.c). */
-static uint16_t quantize_32(const float *x, int8_t *q) {
-    vi most = vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(x)), vf_load(x + 16));
-    const int32_t bits = vi_reduce_max(most);
-    if (bits < 0x05000000 || bits >= 0x7f800000) { /* below 2^-117; inf or NaN, shown as NaN */
-        memset(q, 0, 32);
-        return bits < 0x05000000 ? 0 : 0x7e00;
-    }
-    const float amax = llm_bits_f32((uint32_t)bits);
-    vf inverse = vf_set1(127.0f / amax);
-    vi_store_s8(q, vf_rint(vf_mul(vf_load(x), inverse)));
-    vi_store_s8(q + 16, vf_rint(vf_mul(vf_load(x + 16), inverse)));
-    return vf_f32_to_f16_1(amax / 127.0f);
-}
-
 void LLM_FN(kv_write)(uint8_t *k_block, uint8_t *v_block, int32_t kv_type, int32_t head_dim,
                       int32_t slot, const float *k, const float *v) {
     if (kv_type == LLM_KV_Q8_0) {
-        uint16_t *k_scales = (uint16_t *)(void *)(k_block + (int64_t)head_dim * TOKENS);
-        uint16_t *v_scales = (uint16_t *)(void *)(v_block + (int64_t)head_dim * TOKENS);
-        for (int32_t d = 0; d < head_dim; d += 32) {
-            int8_t q[32];
-            k_scales[d + slot] = quantize_32(k + d, q);
-            for (int i = 0; i < 32; i++) k_block[(d + i) * TOKENS + slot] = (uint8_t)q[i];
-            v_scales[(slot * head_dim + d) / 32] =
-                quantize_32(v + d, (int8_t *)v_block + (int64_t)slot * head_dim + d);
-        }
+        LLM_FN(q8_write)(k_block, v_block, head_dim, slot, k, v);
         return;
     }
     uint16_t *k16 = (uint16_t *)(void *)k_block, *v16 = (uint16_t *)(void *)v_block;

@@ -16,34 +16,45 @@ LLM_INLINE vi start256(const llm_unpacking *u, const llm_act256 *a, int g) {
                             : vi_set1(0);
 }
 
-LLM_INLINE vf finish256(const llm_unpacking *u, const llm_scales *sc, const llm_act256 *a, vf sum,
+/* What turns the sum over a block's groups into outputs, in registers. */
+typedef struct llm_ends256 {
+    vf d, dmin_negated;
+    vi mins[8];
+} llm_ends256;
+
+LLM_INLINE llm_ends256 ends256(const llm_unpacking *u, const llm_scales *sc) {
+    llm_ends256 e = {.d = vf_load(sc->d)};
+    if (u->mins) {
+        e.dmin_negated = vf_load(sc->dmin_negated);
+        LLM_UNROLL
+        for (int i = 0; i < 128 / u->group; i++) e.mins[i] = vi_load(sc->mins[i]);
+    }
+    return e;
+}
+
+LLM_INLINE vf finish256(const llm_unpacking *u, const llm_ends256 *e, const llm_act256 *a, vf sum,
                         vf acc) {
     vf da = vf_set1(a->d);
-    acc = vf_fma(vf_mul(vf_load(sc->d), da), sum, acc);
+    acc = vf_fma(vf_mul(e->d, da), sum, acc);
     if (u->mins) {
         vi s = vi_set1(0);
         const int16_t *sums = u->group == 16 ? a->sum : a->sum32;
         LLM_UNROLL
-        for (int i = 0; i < 128 / u->group; i++)
-            s = vi_dot_s16(s, vi_load(sc->mins[i]), sums + 2 * i);
-        acc = vf_fma(vf_mul(vf_load(sc->dmin_negated), da), vi_to_f(s), acc);
+        for (int i = 0; i < 128 / u->group; i++) s = vi_dot_s16(s, e->mins[i], sums + 2 * i);
+        acc = vf_fma(vf_mul(e->dmin_negated, da), vi_to_f(s), acc);
     }
     return acc;
 }
 
-static inline void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
-                                 llm_scales *s) {
-    const uint8_t *side = block + llm_u8_at(u->layout, 0);
-    vf_store(s->d, unpack_u16(u, block, 0));
-    if (u->mins) vf_store(s->dmin_negated, vf_neg(unpack_u16(u, block, 1)));
-    if (type == LLM_Q2_K) unpack_scales_q2_k(side, s);
-    if (type == LLM_Q3_K) unpack_scales_q3_k(side, s);
-    if (type == LLM_Q4_K || type == LLM_Q5_K) unpack_scales_q45_k(side, s);
-    if (type == LLM_Q6_K) unpack_scales_q6_k(side, s);
-    if (type == LLM_IQ4_XS) {
-        const uint8_t *high = block + llm_u16_at(u->layout, 1);
-        unpack_scales_iq4_xs((const uint16_t *)(const void *)high, side, s);
-    }
+/* Apart from the decoding: gcc would pass the bytes on in registers, by a form of vmovq that valgrind
+ * does not know, and code_limits.py counts with valgrind. */
+LLM_OUTLINE void widen_scales(const int8_t *scale, int n_groups, llm_scales *s) {
+    for (int g = 0; g < n_groups; g++) vf_store(s->scale[g], vf_load_s8(scale + 16 * g));
+}
+
+LLM_INLINE void unpack_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
+                              llm_scales *s) {
+    widen_scales(decode_scales(u, type, block, s), 256 / u->group, s);
 }
 
 typedef void (*llm_scale_reader)(const uint8_t *block, llm_scales *s);
@@ -64,7 +75,7 @@ LLM_INLINE void add_group256(vf scale, const vi *s, vf *sum, const int n) {
 
 /* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
  * Each reads a superblock in turn and asks for its next one. */
-LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
+LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job,
                        int32_t first, int32_t last, const int n) {
     const llm_acts *x = job->x;
     llm_scratch *s = scratch_of(job);
@@ -78,7 +89,7 @@ LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_
             vf sum[LLM_FUSED];
             LLM_UNROLL
             for (int t = 0; t < n; t++) sum[t] = vf_zero();
-            read(p, sc);
+            const int8_t *scale = decode_scales(u, type, p, sc);
             for (int c = 0; c < 8; c++) {
                 for (int at = 0; at < bytes / 8; at += 64)
                     vb_prefetch(p + bytes + bytes / 8 * c + at);
@@ -91,13 +102,14 @@ LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_
                     LLM_UNROLL
                     for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
                         dot_tokens(u, dot, w[g], q + 32 * c + 4 * g, n);
-                    add_group256(vf_load(sc->scale[per * c + h]), dot, sum, n);
+                    add_group256(vf_load_s8(scale + 16 * (per * c + h)), dot, sum, n);
                 }
             }
+            const llm_ends256 e = ends256(u, sc);
             LLM_UNROLL
             for (int t = 0; t < n; t++) {
                 float *y = s->sums[i][t];
-                vf_store(y, finish256(u, sc, a + t, sum[t], sb ? vf_load(y) : vf_zero()));
+                vf_store(y, finish256(u, &e, a + t, sum[t], sb ? vf_load(y) : vf_zero()));
             }
         }
     }
@@ -130,44 +142,80 @@ LLM_INLINE void tile256(const llm_unpacking *u, const llm_unpacked *s, const int
         }
         add_group256(vf_load(s->scales.scale[g]), dot, sum, n);
     }
+    const llm_ends256 e = ends256(u, &s->scales);
     LLM_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
+        vf_store(sums[t], finish256(u, &e, a + t, sum[t], vf_load(sums[t])));
 }
 
 #ifdef LLM_TILES
 
-LLM_INLINE void add_dots256(vf scale, int32_t (*dots)[16], vf *sum) {
-    LLM_UNROLL
-    for (int t = 0; t < LLM_TILES; t++) {
-        vi dot = vi_load(dots[t]);
-        add_group256(scale, &dot, sum + t, 1);
+/* Many tokens multiply on AMX tiles with the products p = s_g * (q - z), which fit into 16 bits: those
+ * of a whole block are one chain of integer dots, p = 256 * high + low. Their sum T equals t above
+ * when no sum on the way passes 2^24, past which t would round. With C = |p| |a| (norms), the sum of
+ * the first groups is at most C of these groups, or |T| and C of the rest; so at most (|T| + C) / 2. */
+#define LLM_EXACT 0x1p24f
+
+/* p of one panel's block: low bytes to s->w, high ones to `high`. Returns the largest |p|^2 of a
+ * row, no less than rounding may have taken off. */
+LLM_INLINE float fold256(const llm_unpacking *u, llm_scale_reader read, const uint8_t *p,
+                         llm_unpacked *s, uint8_t *high) {
+    const int bytes = 2 * u->layout->bytes, per = 32 / u->group; /* bytes of a chunk, about */
+    read(p, &s->scales);
+    vf norm = vf_zero();
+    for (int c = 0; c < 8; c++) {
+        for (int at = 0; at < bytes; at += 64) vb_prefetch(p + bytes * c + at + LLM_AHEAD);
+        vb w[8];
+        unpack_chunk(u, p, c, w);
+        LLM_UNROLL
+        for (int h = 0; h < per; h++) {
+            llm_fold f = fold_by(vf_load(s->scales.scale[per * c + h]), u->zero);
+            vi squares = vi_set1(0);
+            LLM_UNROLL
+            for (int g = 8 / per * h; g < 8 / per * (h + 1); g++)
+                squares = fold(&f, w[g], squares, s->w + 512 * c + 64 * g, high + 512 * c + 64 * g);
+            norm = vf_add(norm, vi_to_f(squares));
+        }
     }
+    return vf_reduce_max(norm) * 1.00001f;
 }
 
-/* The same with 16 tokens on AMX tiles. The product of a group is begun two groups ahead and
- * stored one group ahead of its sum, so that nobody waits: the call before begins our first two
- * (see cut_fill), and we those of the next call, at w_next and q_next. */
-LLM_INLINE void amx256(const llm_unpacking *u, const llm_unpacked *s, const int8_t *q,
-                       const llm_act256 *a, float (*sums)[16], const uint8_t *w_next,
-                       const int8_t *q_next, int32_t (*dots)[LLM_TILES][16]) {
-    const int n_groups = 256 / u->group;
-    vf sum[LLM_TILES];
-    LLM_UNROLL
-    for (int t = 0; t < LLM_TILES; t++) sum[t] = vf_zero();
-    for (int g = 0; g < n_groups; g += 2) {
-        const uint8_t *w_ahead = g + 2 < n_groups ? s->w + 16 * u->group * (g + 2) : w_next;
-        const int8_t *q_ahead = g + 2 < n_groups ? q + u->group * (g + 2) : q_next;
-        tiles_dot(0, w_ahead, q_ahead);
-        tiles_store(1, dots[1]);
-        add_dots256(vf_load(s->scales.scale[g]), dots[0], sum);
-        tiles_dot(1, w_ahead + 16 * u->group, q_ahead + u->group);
-        tiles_store(0, dots[0]);
-        add_dots256(vf_load(s->scales.scale[g + 1]), dots[1], sum);
+/* One or two tiles of 16 tokens and the panel they are multiplied with. */
+typedef struct llm_folded {
+    const llm_unpacked *w;
+    const uint8_t *high;
+    float norm; /* of the weights, squared */
+    int32_t panel;
+    int n; /* tiles */
+    const int8_t *q[2];
+    const llm_act256 *a[2];
+    float most[2]; /* norms of the tokens, squared */
+    float (*sums[2])[16];
+    bool exact[2];
+} llm_folded;
+
+LLM_INLINE vi folded_sum(llm_scratch *s, int i, int t) {
+    return vi_add(vi_shl(vi_load(s->dots[2 * i][t]), 8), vi_load(s->dots[2 * i + 1][t]));
+}
+
+/* Whether the sums of tile i are those that groups one by one would give. */
+LLM_INLINE bool is_exact(const llm_folded *f, llm_scratch *s, int i) {
+    float bound = vf_sqrt1(f->norm * f->most[i]) * 1.00001f;
+    if (bound <= LLM_EXACT) return true;
+    vi most = vi_set1(0);
+    for (int t = 0; t < LLM_TILES; t++) most = vf_absbits_max(most, vi_to_f(folded_sum(s, i, t)));
+    return llm_bits_f32((uint32_t)vi_reduce_max(most)) + bound <= 2 * LLM_EXACT;
+}
+
+/* Part c of four of the tokens of f, whose dots are in scratch. */
+LLM_INLINE void finish_part(const llm_unpacking *u, const llm_folded *f, const llm_ends256 *e,
+                            llm_scratch *s, int c) {
+    const int n = 4 * f->n, i = n * c / LLM_TILES, first = n * c % LLM_TILES;
+    if (!f->exact[i]) return;
+    for (int t = first; t < first + n; t++) {
+        float *y = f->sums[i][t];
+        vf_store(y, finish256(u, e, f->a[i] + t, vi_to_f(folded_sum(s, i, t)), vf_load(y)));
     }
-    LLM_UNROLL
-    for (int t = 0; t < LLM_TILES; t++)
-        vf_store(sums[t], finish256(u, &s->scales, a + t, sum[t], vf_load(sums[t])));
 }
 
 /* Up to 16 tokens on AMX tiles: all dots of a superblock, then the sums, token by token. The next
@@ -193,6 +241,7 @@ LLM_INLINE void few_tiles256(const llm_unpacking *u, llm_scale_reader read,
         if (sb + 1 < n_sb)
             unpack256(u, read, panel_superblock(job, i, sb + 1, 256), true,
                       s->unpacked + (sb + 1) % 2);
+        const llm_ends256 e = ends256(u, &now->scales);
         for (int32_t t = 0; t < x->n; t++) {
             vf sum = vf_zero();
             LLM_UNROLL
@@ -200,7 +249,7 @@ LLM_INLINE void few_tiles256(const llm_unpacking *u, llm_scale_reader read,
                 vi dot = vi_load(s->dots[g][t]);
                 add_group256(vf_load(now->scales.scale[g]), &dot, &sum, 1);
             }
-            vf_store(sums[t], finish256(u, &now->scales, a + t, sum, vf_load(sums[t])));
+            vf_store(sums[t], finish256(u, &e, a + t, sum, vf_load(sums[t])));
         }
     }
     for (int32_t t = 0; t < x->n; t++) store_rows(job, i, t, vf_load(sums[t]));
@@ -223,48 +272,122 @@ LLM_INLINE bool on_few_tiles256(const llm_unpacking *u, llm_scale_reader read,
 #endif
 }
 
-/* The unpacked superblock sb of the job's panels with its tokens. */
-LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, llm_cut cut) {
-    const int32_t first = job->first, end = job->end;
+#ifdef LLM_TILES
+
+/* A tile of f again, group by group. */
+LLM_INLINE void tile_by_groups(const llm_unpacking *u, llm_scale_reader read,
+                               const llm_panel_job *job, int64_t sb, const llm_folded *f,
+                               int tile) {
+    llm_unpacked *w = &scratch_of(job)->by_groups;
+    unpack256(u, read, panel_superblock(job, f->panel, sb, 256), false, w);
+    for (int t = 0; t < LLM_TILES; t += LLM_TILES / 2)
+        tile256(u, w, f->q[tile] + 256 * t, f->a[tile] + t, f->sums[tile] + t, LLM_TILES / 2);
+}
+
+/* Ends `now`, whose dots are in scratch, while the tiles make those of `next`; either may be NULL. */
+LLM_INLINE void step_folded(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
+                            int64_t sb, llm_folded *now, const llm_folded *next) {
+    llm_scratch *s = scratch_of(job);
+    llm_ends256 e;
+    if (now) {
+        e = ends256(u, &now->w->scales);
+        for (int i = 0; i < now->n; i++) now->exact[i] = is_exact(now, s, i);
+    }
+    if (next) tiles_clear();
+    for (int c = 0; c < 4; c++) {
+        if (next)
+            tiles_fold(next->n, next->q[0] + 64 * c, next->q[1] + 64 * c, next->w->w + 1024 * c,
+                       next->high + 1024 * c);
+        if (now) finish_part(u, now, &e, s, c);
+    }
+    if (next) tiles_store_folded(next->n, s->dots);
+    for (int i = 0; now && i < now->n; i++)
+        if (!now->exact[i]) tile_by_groups(u, read, job, sb, now, i);
+}
+
+/* The folded superblock sb of the job's panels with its tokens. */
+LLM_INLINE void walk_folded(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
+                            int64_t sb, llm_cut cut) {
     llm_scratch *s = scratch_of(job);
     const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
     const llm_act256 *a = job->x->a256 + sb * job->x->n;
-    llm_token_tile t = tile_at(first, end, 0, cut);
-    cut_fill(cut, u->group, s, q + 256 * t.first);
-    for (int32_t at = first; at < end; at = t.first + t.n) {
-        if (at > first) t = tile_after(t, end, cut);
-        const int8_t *q_next = q + 256 * tile_after(t, end, cut).first;
+    llm_folded f[2], *now = NULL, *next = f;
+    for (int32_t at = job->first, row = 0; at < job->end;) {
+        llm_token_tile t[2];
+        float most[2] = {0, 0};
+        int n = 0;
+        for (; n < 2 && at < job->end; n++, row += LLM_TILES) {
+            t[n] = tile_at(at, job->end, row, cut);
+            at = t[n].first + LLM_TILES;
+            for (int j = 0; j < LLM_TILES; j++)
+                if (a[t[n].first + j].norm > most[n]) most[n] = a[t[n].first + j].norm;
+        }
         for (int32_t i = 0; i < job->n_panels; i++) {
-            if (cut.whole) { /* VNNI code has no load slots to spare */
-                prefetch_part(q + 256 * (t.first + t.n), 256 * t.n, i, job->n_panels);
-                prefetch_part(a + t.first + t.n, (int64_t)sizeof *a * t.n, i, job->n_panels);
+            *next = (llm_folded){
+                .w = s->unpacked + i, .high = s->high[i], .norm = s->norm[i], .panel = i, .n = n};
+            next->q[1] = q; /* any, unless there are two */
+            for (int j = 0; j < n; j++) {
+                next->q[j] = q + 256 * t[j].first;
+                next->a[j] = a + t[j].first;
+                next->most[j] = most[j];
+                next->sums[j] = s->sums[i] + t[j].row;
             }
-#ifdef LLM_TILES
-            if (cut.whole) {
-                bool more = i + 1 < job->n_panels;
-                amx256(u, &s->unpacked[i], q + 256 * t.first, a + t.first, s->sums[i] + t.row,
-                       s->unpacked[more ? i + 1 : 0].w, more ? q + 256 * t.first : q_next, s->dots);
-                continue;
-            }
+            step_folded(u, read, job, sb, now, next);
+            now = next;
+            next = now == f ? f + 1 : f;
+        }
+    }
+    step_folded(u, read, job, sb, now, NULL);
+}
+
+LLM_INLINE void many_folded(const llm_unpacking *u, llm_scale_reader read,
+                            const llm_panel_job *job) {
+    const llm_cut cut = {LLM_TILES, true};
+    llm_scratch *s = scratch_of(job);
+    tiles_open(64, LLM_TILES);
+    clear_sums(job, job->end - job->first + LLM_TILES);
+    for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
+        for (int32_t i = 0; i < job->n_panels; i++)
+            s->norm[i] =
+                fold256(u, read, panel_superblock(job, i, sb, 256), s->unpacked + i, s->high[i]);
+        walk_folded(u, read, job, sb, cut);
+    }
+    store_tiles(job, cut);
+    tiles_close();
+}
+
 #endif
-            (void)q_next;
+
+/* The unpacked superblock sb of the job's panels with its tokens. */
+LLM_INLINE void walk256(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, llm_cut cut) {
+    llm_scratch *s = scratch_of(job);
+    const int8_t *q = job->x->q[LLM_ACT_Q256] + 256 * sb * job->x->n;
+    const llm_act256 *a = job->x->a256 + sb * job->x->n;
+    llm_token_tile t = tile_at(job->first, job->end, 0, cut);
+    for (int32_t at = job->first; at < job->end; at = t.first + t.n) {
+        if (at > job->first) t = tile_after(t, job->end, cut);
+        for (int32_t i = 0; i < job->n_panels; i++)
             LLM_TILE_SWITCH(t.n, tile256, u, &s->unpacked[i], q + 256 * t.first, a + t.first,
                             s->sums[i] + t.row)
-        }
     }
 }
 
 LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job) {
-    const llm_cut cut = cut_begin(job, u->group);
-    clear_sums(job, job->end - job->first + LLM_MOST_TOKENS);
+#ifdef LLM_TILES
+    if (job->x->n >= LLM_TILES) {
+        many_folded(u, read, job);
+        return;
+    }
+#endif
+    const llm_cut cut = {LLM_TILE, false};
+    clear_sums(job, job->end - job->first);
     for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
         for (int32_t i = 0; i < job->n_panels; i++)
-            unpack256(u, read, panel_superblock(job, i, sb, 256), cut.whole,
+            unpack256(u, read, panel_superblock(job, i, sb, 256), false,
                       &scratch_of(job)->unpacked[i]);
         walk256(u, job, sb, cut);
     }
     store_tiles(job, cut);
-    cut_end(cut);
 }
 
 #endif /* LLM_QUADS */
@@ -282,7 +405,7 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
         else {                                                                                     \
             for (int32_t i = 0, end; i < job->n_panels; i = end) {                                 \
                 end = i + LLM_STREAMS < job->n_panels ? i + LLM_STREAMS : job->n_panels;           \
-                LLM_FUSED_SWITCH(job->x->n, few256, u, scales_##name, job, i, end)                 \
+                LLM_FUSED_SWITCH(job->x->n, few256, u, type, job, i, end)                          \
             }                                                                                      \
             store_strip(job, 0, job->x->n);                                                        \
         }                                                                                          \

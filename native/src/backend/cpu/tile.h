@@ -46,7 +46,10 @@ typedef struct llm_scratch {
     llm_unpacked unpacked[LLM_GROUP];
     float sums[LLM_GROUP][LLM_SUM_ROWS][16];
 #ifdef LLM_TILES
-    int32_t dots[8][LLM_TILES][16]; /* by group of 32 inputs */
+    int32_t dots[8][LLM_TILES][16]; /* by group of 32 inputs; see folded_sum */
+    uint8_t high[LLM_GROUP][64 * 64]; /* with scales folded in: the high bytes, and */
+    float norm[LLM_GROUP];            /* the most of a row's sum of squares */
+    llm_unpacked by_groups;           /* a superblock without */
 #endif
 #ifdef LLM_PAIRS
     int8_t pairs[LLM_FUSED / 2][512]; /* activations of a tile: see neon/quads.h */

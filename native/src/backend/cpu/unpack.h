@@ -32,7 +32,7 @@ static const uint8_t llm_book_mxfp4[16] = {128, 129, 130, 131, 132, 134, 136, 14
 LLM_INLINE void unpack_low2(const uint8_t *p, vb w[8]) {
     LLM_UNROLL
     for (int v = 0; v < 2; v++) {
-        vb x = vb_load(p + 64 * v);
+        vb x = vb_load_once(p + 64 * v);
         w[4 * v] = vb_and1(x, 3);
         w[4 * v + 1] = vb_shr(x, 2, 3);
         w[4 * v + 2] = vb_shr(x, 4, 3);
@@ -43,7 +43,7 @@ LLM_INLINE void unpack_low2(const uint8_t *p, vb w[8]) {
 LLM_INLINE void unpack_low4(const uint8_t *p, vb w[8]) {
     LLM_UNROLL
     for (int v = 0; v < 4; v++) {
-        vb x = vb_load(p + 64 * v);
+        vb x = vb_load_once(p + 64 * v);
         w[2 * v] = vb_and1(x, 15);
         w[2 * v + 1] = vb_shr(x, 4, 15);
     }
@@ -53,7 +53,7 @@ LLM_INLINE void unpack_low4(const uint8_t *p, vb w[8]) {
 LLM_INLINE void unpack_high2(const uint8_t *p, vb w[8]) {
     LLM_UNROLL
     for (int v = 0; v < 2; v++) {
-        vb x = vb_load(p + 64 * v);
+        vb x = vb_load_once(p + 64 * v);
         w[4 * v] = vb_or(w[4 * v], vb_shl(x, 4, 0x30));
         w[4 * v + 1] = vb_or(w[4 * v + 1], vb_shl(x, 2, 0x30));
         w[4 * v + 2] = vb_or(w[4 * v + 2], vb_and1(x, 0x30));
@@ -95,79 +95,87 @@ LLM_INLINE vf unpack_u16(const llm_unpacking *u, const uint8_t *block, int i) {
     return vf_load_f16((const uint16_t *)(const void *)(block + llm_u16_at(u->layout, i)));
 }
 
-/* Scale d of a block of 32. */
+/* Scale d of a block of 32. MXFP4's 2^(e - 128) may be subnormal: the exact product of two powers of
+ * two that are not, e / 2 - 64 and the rest. */
 LLM_INLINE vf unpack_scale32(const llm_unpacking *u, const uint8_t *block) {
     if (u->book != LLM_BOOK_MXFP4) return unpack_u16(u, block, 0);
-    int32_t bits[16];
-    for (int r = 0; r < 16; r++)
-        bits[r] = (int32_t)llm_mxfp4_scale_bits(block[llm_u8_at(u->layout, 0) + r]);
-    return vi_as_f(vi_load(bits));
+    vi e = vi_load_u8(block + llm_u8_at(u->layout, 0)), half = vi_sra(e, 1), bias = vi_set1(63);
+    vi rest = vi_add(vi_sub(e, half), bias);
+    return vf_mul(vi_as_f(vi_shl(vi_add(half, bias), 23)), vi_as_f(vi_shl(rest, 23)));
 }
 
 /* ---- blocks of 256 ---- */
 
-/* Scales as floats, by group; mins as pairs of s16, those of groups 2i (low) and 2i + 1. Plain C over
- * the 16 rows, which compilers turn into vectors: vector types would be quicker by nothing that
- * shows and take minutes to compile with sanitizers. */
+/* Scales of the groups as s8 and as floats; mins as pairs of s16, those of groups 2i (low) and
+ * 2i + 1. */
 typedef struct llm_scales {
     float d[16], dmin_negated[16];
     float scale[16][16];
     int32_t mins[8][16];
+    uint8_t scale_bytes[16][16], min_bytes[16][16];
 } llm_scales;
 
-#define EACH_ROW for (int r = 0; r < 16; r++)
-
-static inline void unpack_scales_q2_k(const uint8_t *restrict side, llm_scales *restrict s) {
-    for (int g = 0; g < 16; g++) {
-        EACH_ROW s->scale[g][r] = (float)(side[16 * g + r] & 15);
-    }
-    for (int g = 0; g < 8; g++) {
-        EACH_ROW s->mins[g][r] = side[32 * g + r] >> 4 | side[32 * g + 16 + r] >> 4 << 16;
-    }
-}
-
-static inline void unpack_scales_q3_k(const uint8_t *restrict side, llm_scales *restrict s) {
-    /* Shifts that are no constants keep gcc from making vectors of the rows. */
+LLM_INLINE void decode_q2_k(const uint8_t *side, llm_scales *s) {
     LLM_UNROLL
-    for (int g = 0; g < 16; g++) {
-        const uint8_t *low = side + 16 * (g % 8), *high = side + 16 * (8 + g % 4);
-        int low_shift = g / 8 * 4, high_shift = g / 4 * 2;
-        EACH_ROW s->scale[g][r] =
-            (float)(((low[r] >> low_shift & 15) | (high[r] >> high_shift & 3) << 4) - 32);
+    for (int v = 0; v < 4; v++) {
+        vb x = vb_load(side + 64 * v);
+        vb_store(s->scale_bytes[4 * v], vb_and1(x, 15));
+        vb_store(s->min_bytes[4 * v], vb_shr(x, 4, 15));
     }
 }
 
-static inline void unpack_scales_q45_k(const uint8_t *restrict side, llm_scales *restrict s) {
-    for (int g = 0; g < 4; g++) {
-        const uint8_t *a = side + 16 * g, *c = a + 128;
-        EACH_ROW s->scale[g][r] = (float)(a[r] & 63);
-        EACH_ROW s->scale[g + 4][r] = (float)((c[r] & 15) | a[r] >> 6 << 4);
-    }
-    for (int g = 0; g < 2; g++) {
-        const uint8_t *b = side + 64 + 32 * g, *c = b + 64;
-        EACH_ROW s->mins[g][r] = (b[r] & 63) | (b[r + 16] & 63) << 16;
-        EACH_ROW s->mins[g + 2][r] =
-            (c[r] >> 4 | b[r] >> 6 << 4) | (c[r + 16] >> 4 | b[r + 16] >> 6 << 4) << 16;
-    }
-}
-
-static inline void unpack_scales_q6_k(const uint8_t *restrict side, llm_scales *restrict s) {
-    for (int g = 0; g < 16; g++) {
-        EACH_ROW s->scale[g][r] = (float)(int8_t)side[16 * g + r];
-    }
-}
-
-static inline void unpack_scales_iq4_xs(const uint16_t *restrict high, const uint8_t *restrict side,
-                                        llm_scales *restrict s) {
+/* Groups g and g + 8 share a byte of the low parts, groups g, g + 4 and so on one of the high. */
+LLM_INLINE void decode_q3_k(const uint8_t *side, llm_scales *s) {
+    vb a = vb_load(side), b = vb_load(side + 64), high = vb_load(side + 128);
+    vb v[4] = {vb_or(vb_and1(a, 15), vb_shl(high, 4, 0x30)),
+               vb_or(vb_and1(b, 15), vb_shl(high, 2, 0x30)),
+               vb_or(vb_shr(a, 4, 15), vb_and1(high, 0x30)),
+               vb_or(vb_shr(b, 4, 15), vb_shr(high, 2, 0x30))};
     LLM_UNROLL
-    for (int g = 0; g < 8; g++) {
-        const uint8_t *low = side + 16 * (g / 2);
-        int low_shift = g % 2 * 4, high_shift = 2 * g;
-        EACH_ROW s->scale[g][r] =
-            (float)(((low[r] >> low_shift & 15) | (high[r] >> high_shift & 3) << 4) - 32);
+    for (int i = 0; i < 4; i++) vb_store(s->scale_bytes[4 * i], vb_minus(v[i], 32));
+}
+
+LLM_INLINE void decode_q45_k(const uint8_t *side, llm_scales *s) {
+    vb a = vb_load(side), b = vb_load(side + 64), c = vb_load(side + 128);
+    vb_store(s->scale_bytes[0], vb_and1(a, 63));
+    vb_store(s->scale_bytes[4], vb_or(vb_and1(c, 15), vb_shr(a, 2, 0x30)));
+    vb_store(s->min_bytes[0], vb_and1(b, 63));
+    vb_store(s->min_bytes[4], vb_or(vb_shr(c, 4, 15), vb_shr(b, 2, 0x30)));
+}
+
+/* The low parts of groups 2i and 2i + 1 share byte array i; the high ones of a row are one u16. */
+LLM_INLINE void decode_iq4_xs(const uint16_t *high, const uint8_t *side, llm_scales *s) {
+    vb low = vb_load(side), top = vb_nibbles(high);
+    uint8_t even[4][16], odd[4][16];
+    vb_store(even[0], vb_minus(vb_or(vb_and1(low, 15), vb_shl(top, 4, 0x30)), 32));
+    vb_store(odd[0], vb_minus(vb_or(vb_shr(low, 4, 15), vb_shl(top, 2, 0x30)), 32));
+    LLM_UNROLL
+    for (int i = 0; i < 4; i++) {
+        memcpy(s->scale_bytes[2 * i], even[i], 16);
+        memcpy(s->scale_bytes[2 * i + 1], odd[i], 16);
     }
 }
 
-#undef EACH_ROW
+/* All of s but the floats of the scales. Returns the scales as s8 [groups][16 rows]. */
+LLM_INLINE const int8_t *decode_scales(const llm_unpacking *u, int32_t type, const uint8_t *block,
+                                       llm_scales *s) {
+    const uint8_t *side = block + llm_u8_at(u->layout, 0);
+    vf_store(s->d, unpack_u16(u, block, 0));
+    if (u->mins) vf_store(s->dmin_negated, vf_neg(unpack_u16(u, block, 1)));
+    if (type == LLM_Q6_K) return (const int8_t *)side;
+    if (type == LLM_Q2_K) decode_q2_k(side, s);
+    if (type == LLM_Q3_K) decode_q3_k(side, s);
+    if (type == LLM_Q4_K || type == LLM_Q5_K) decode_q45_k(side, s);
+    if (type == LLM_IQ4_XS) {
+        const uint8_t *high = block + llm_u16_at(u->layout, 1);
+        decode_iq4_xs((const uint16_t *)(const void *)high, side, s);
+    }
+    if (u->mins) {
+        LLM_UNROLL
+        for (int i = 0; i < 128 / u->group; i++)
+            vi_store(s->mins[i], vi_load_pairs(s->min_bytes[2 * i]));
+    }
+    return (const int8_t *)s->scale_bytes;
+}
 
 #endif

@@ -48,4 +48,14 @@ LLM_INLINE vi vb_dot_pair(vi sum, vb w, vb x) {
                 vb_dot4(sum.d, w.d, x.d)};
 }
 
+LLM_INLINE int32x4_t vb_dot_each4(int32x4_t sum, uint8x16_t u, uint8x16_t s) {
+    int32x4_t back = vpaddlq_s16(vpaddlq_s8(vreinterpretq_s8_u8(s)));
+    sum = vaddq_s32(sum, vshlq_n_s32(back, 7));
+    return vb_dot4(sum, veorq_u8(u, vdupq_n_u8(0x80)), s);
+}
+LLM_INLINE vi vb_dot_each(vi sum, vb u, vb s) {
+    return (vi){vb_dot_each4(sum.a, u.a, s.a), vb_dot_each4(sum.b, u.b, s.b),
+                vb_dot_each4(sum.c, u.c, s.c), vb_dot_each4(sum.d, u.d, s.d)};
+}
+
 #endif

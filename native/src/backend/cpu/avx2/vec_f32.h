@@ -65,6 +65,7 @@ LLM_INLINE void vf_store_n(float *p, vf a, int n) {
 VF_OP2(vf_add, _mm256_add_ps)
 VF_OP2(vf_sub, _mm256_sub_ps)
 VF_OP2(vf_mul, _mm256_mul_ps)
+VF_OP2(vf_div, _mm256_div_ps)
 VF_OP2(vf_max, _mm256_max_ps)
 VF_OP2(vf_min, _mm256_min_ps)
 #undef VF_OP2

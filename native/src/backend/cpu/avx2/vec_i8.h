@@ -32,6 +32,10 @@ LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) {
     return vi_pair(_mm256_add_epi32(acc.lo, vb_dot_split(w.lo, x)),
                    _mm256_add_epi32(acc.hi, vb_dot_split(w.hi, x)));
 }
+LLM_INLINE vi vb_dot_each(vi acc, vb u, vb s) {
+    return vi_pair(_mm256_add_epi32(acc.lo, vb_dot_split(u.lo, s.lo)),
+                   _mm256_add_epi32(acc.hi, vb_dot_split(u.hi, s.hi)));
+}
 
 LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
     int32_t word;

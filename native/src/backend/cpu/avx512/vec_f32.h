@@ -31,6 +31,7 @@ LLM_INLINE void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, vm_
 LLM_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 LLM_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 LLM_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+LLM_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 LLM_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 LLM_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 LLM_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }

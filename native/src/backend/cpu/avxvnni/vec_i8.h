@@ -19,6 +19,7 @@ LLM_INLINE vi vb_dot_wide(vi acc, vb w, const int8_t *a) {
     __m256i x = vb_four(a);
     return vb_dot_pair(acc, w, vb_pair(x, x));
 }
+#define vb_dot_each(acc, u, s) vb_dot_pair(acc, u, s)
 #define vb_dot(acc, w, a) vb_dot_wide(acc, w, a)
 
 LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {

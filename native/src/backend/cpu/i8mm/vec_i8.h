@@ -38,4 +38,12 @@ LLM_INLINE vi vb_dot_pair(vi sum, vb w, vb x) {
                 vb_dot4(sum.d, w.d, x.d)};
 }
 
+LLM_INLINE int32x4_t vb_dot_each4(int32x4_t sum, uint8x16_t u, uint8x16_t s) {
+    return vusdotq_s32(sum, u, vreinterpretq_s8_u8(s));
+}
+LLM_INLINE vi vb_dot_each(vi sum, vb u, vb s) {
+    return (vi){vb_dot_each4(sum.a, u.a, s.a), vb_dot_each4(sum.b, u.b, s.b),
+                vb_dot_each4(sum.c, u.c, s.c), vb_dot_each4(sum.d, u.d, s.d)};
+}
+
 #endif

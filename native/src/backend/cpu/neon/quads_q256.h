@@ -55,13 +55,14 @@ LLM_INLINE void quads256(const llm_unpacking *u, llm_quad_form f, const uint8_t 
     float t256[LLM_FUSED][16];
     for (int r = 0; r < 4; r += quads)
         part256(u, f, panel, s->w, &s->scales, q, a, t256, r, quads, n);
+    const llm_ends256 e = ends256(u, &s->scales);
     LLM_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sums[t], finish256(u, &s->scales, a + t, vf_load(t256[t]), vf_load(sums[t])));
+        vf_store(sums[t], finish256(u, &e, a + t, vf_load(t256[t]), vf_load(sums[t])));
 }
 
 /* Panels [first, last) of the job with up to LLM_FUSED tokens, side by side. */
-LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_panel_job *job,
+LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job,
                        int32_t first, int32_t last, const int n) {
     const llm_quad_form f = quads_of_panel(u, n);
     llm_scratch *s = scratch_of(job);
@@ -70,7 +71,7 @@ LLM_INLINE void few256(const llm_unpacking *u, llm_scale_reader read, const llm_
         const int8_t *q = quads_tokens(f, s, job->x->q[LLM_ACT_Q256] + sb * 256 * n, n);
         for (int32_t i = first; i < last; i++) {
             const uint8_t *p = panel_superblock(job, i, sb, 256);
-            read(p, &s->unpacked[0].scales);
+            unpack_scales(u, type, p, &s->unpacked[0].scales);
             quads256(u, f, p, s->unpacked, q, job->x->a256 + sb * n, s->sums[i], n);
         }
     }

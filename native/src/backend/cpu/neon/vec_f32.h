@@ -63,6 +63,7 @@ LLM_INLINE void vf_store_n(float *p, vf x, int n) {
 VF_OP2(vf_add, vf, vaddq_f32)
 VF_OP2(vf_sub, vf, vsubq_f32)
 VF_OP2(vf_mul, vf, vmulq_f32)
+VF_OP2(vf_div, vf, vdivq_f32)
 /* The machine's own max orders zeros and spreads NaN. */
 LLM_INLINE float32x4_t vf_max4(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcgtq_f32(x, y), x, y);

@@ -95,6 +95,7 @@ LLM_INLINE void vf_store_n(float *p, vf a, int n) {
 VF_BINARY(vf_add, a.v[i] + b.v[i])
 VF_BINARY(vf_sub, a.v[i] - b.v[i])
 VF_BINARY(vf_mul, a.v[i] * b.v[i])
+VF_BINARY(vf_div, a.v[i] / b.v[i])
 /* the second operand when one is NaN or both are zero */
 VF_BINARY(vf_max, a.v[i] > b.v[i] ? a.v[i] : b.v[i])
 VF_BINARY(vf_min, a.v[i] < b.v[i] ? a.v[i] : b.v[i])
