@@ -13,7 +13,6 @@ from localllm import paths
 from localllm.engine import machine
 from localllm.engine.choice import either
 from localllm.engine.engine import Engine
-from localllm.engine.paged import PagedEngine
 from localllm.engine.memory_plan import (
     MAX_BATCH_TOKENS,
     N_SEQUENCES,
@@ -21,6 +20,7 @@ from localllm.engine.memory_plan import (
     Room,
     fitting,
 )
+from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, OutOfMemoryError
 from localllm.store.digest import sampled_digest

@@ -1,8 +1,8 @@
 /* localllm.h: the one door to the native engine.
  *
- * The Python binding reads this very file (and localllm_sampling.h, its second part) as its cffi
- * cdef, so it holds only plain declarations, integer defines and no macros. Every call that can fail returns an llm_status and fills `err`
- * (which may be NULL). Nothing here exits, prints or reads the environment. Strings are UTF-8.
+ * The Python binding reads this file (and localllm_sampling.h, its second part) as its cffi cdef, so
+ * it holds only plain declarations and integer defines. Every call that can fail returns an llm_status
+ * and fills `err` (or NULL). Nothing here exits, prints or reads the environment. Strings are UTF-8.
  * Objects are not thread-safe unless a comment says so; one step runs at a time per llm_exec.
  */
 #ifndef LOCALLLM_H
@@ -160,8 +160,7 @@ typedef struct llm_model_info {
 /* The gguf must outlive the model. All missing or misshapen tensors are named in one error. */
 llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_params *params,
                           llm_model **out, llm_error *err);
-/* A model as a load would make it, without weights, for its info, llm_kv_block_bytes, llm_exec_bytes.
- * load_bytes: what a load by n_threads holds beside the weights until it ends. */
+/* A model without weights, for info, block and exec bytes. load_bytes: held until a load ends. */
 llm_status llm_model_plan(const llm_gguf *g, int32_t n_threads, const llm_model_params *params,
                           uint64_t *load_bytes, llm_model **out, llm_error *err);
 void llm_model_free(llm_model *m);
