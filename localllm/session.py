@@ -106,8 +106,8 @@ class Session:
         what records of answers call the model. template: a chat template, or the name of a known
         format, in place of the file's. beside: a template that came with the model, of a Modelfile
         or a registry, which counts if no other one is asked for (`text.beside_template`). progress
-        is called with 0.0 .. 1.0, notice with plain lines on what was chosen. Raises the errors of `Model.load`, and FormatError for a tokenizer or
-        template that cannot be used.
+        is called with 0.0 .. 1.0, notice with plain lines on what was chosen. Raises the errors of
+        `Model.load`, and FormatError for a tokenizer or template that cannot be used.
         """
         from localllm.engine.open import OpenOptions, open_parts
 

@@ -6,6 +6,7 @@ import datetime
 import json
 import textwrap
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.table import Column, render, screen_width
-from localllm.store import catalog, download
+from localllm.store import catalog
 from localllm.store.architecture import engine_of, read_architecture
 from localllm.store.foreign import ForeignModel, stores
 from localllm.store.index import Model, Store
@@ -43,19 +44,12 @@ def command(show_all: bool, as_json: bool) -> None:
     """
     places = paths.current()
     models = Store(places.models).list()
-    known = catalog.load()
     rows = [_installed(model) for model in models]
     rows += [_foreign(model) for model in stores.models()]
-    rows += _unfinished(places)
-    here = {row["name"] for row in rows}
-    for entry in known:
-        if str(entry.ref) in here:
-            continue
-        cached = download.cached_bytes(entry, places.downloads)
-        if cached or show_all:
-            rows.append(_absent(entry, cached))
-    if show_all:
-        rows += [_on_the_hub(size) for size in known.sizes if str(size.ref) not in here]
+    if downloads := _is_any(places.downloads):
+        rows += _unfinished(places)
+    if show_all or downloads:  # else the catalogue, which takes a while to read, has nothing to say
+        rows += _of_catalogue(catalog.load(), {row["name"] for row in rows}, places, show_all)
     if as_json:
         output.emit(json.dumps(rows) + "\n")
         return
@@ -65,7 +59,30 @@ def command(show_all: bool, as_json: bool) -> None:
     if rows:
         output.emit(render(_COLUMNS, [_cells(row) for row in rows], screen_width()))
     else:
-        _teach(known)
+        _teach(catalog.load())
+
+
+def _of_catalogue(
+    known: catalog.Catalog, here: set[str], places: paths.Paths, show_all: bool
+) -> list[dict[str, Any]]:
+    """What is not here: downloads from the package index that wait, and, if asked for, all else."""
+    from localllm.store import download
+
+    rows = []
+    for entry in known:
+        cached = download.cached_bytes(entry, places.downloads)
+        if str(entry.ref) not in here and (cached or show_all):
+            rows.append(_absent(entry, cached))
+    if show_all:
+        rows += [_on_the_hub(size) for size in known.sizes if str(size.ref) not in here]
+    return rows
+
+
+def _is_any(folder: Path) -> bool:
+    try:
+        return next(folder.iterdir(), None) is not None
+    except OSError:
+        return False
 
 
 def _teach(known: catalog.Catalog) -> None:
@@ -124,11 +141,6 @@ def _foreign(model: ForeignModel) -> dict[str, Any]:
 
 def _unfinished(places: paths.Paths) -> list[dict[str, Any]]:
     """Downloads that are not complete: a row for each name."""
-    try:
-        if next(places.downloads.iterdir(), None) is None:
-            return []
-    except OSError:
-        return []
     from localllm.store.transfer import partials
 
     rows: dict[str, dict[str, Any]] = {}
@@ -224,8 +236,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         of = "" if total is None else f" of {output.size_text(total)}"
         state = f"{state}, {output.size_text(done)}{of} downloaded"
     elif state == "available":
-        size = row["download_size"]
-        state = "not here" + ("" if size is None else f", {output.size_text(size)} to download")
+        state = "not here"
     return [
         row["name"],
         "-" if row["size"] is None else output.size_text(row["size"]),

@@ -55,7 +55,7 @@ def command(names: tuple[str, ...], host: str, port: int, api_key: str | None) -
             "Choose another one with --port, or 0 for any." if in_use else None,
         ) from e
     bound = int(server.server_address[1])
-    for name in map(str, shared or ["NAME"]):
+    for name in [str(each) for each in shared] or ["NAME"]:
         address = f"http://{_reachable(host)}:{bound}/{name}"
         output.say(output.escape_line(f"There, type: localllm pull {address}"))
     if key is not None:
