@@ -59,6 +59,11 @@ def command(names: tuple[str, ...], yes: bool) -> None:
 
 
 def _doomed(name: str, store: Store, known: Catalog, places: paths.Paths) -> _Doomed:
+    if (foreign := stores.find(name)) and store.find(foreign.ref) is None:
+        raise ArgumentError(
+            f"{foreign.ref} belongs to {foreign.program}, whose models are never deleted here",
+            f"Delete it with {foreign.program} itself.",
+        )
     asked = wanted.parse(name)
     if isinstance(asked, PathName):
         raise ArgumentError(
@@ -67,11 +72,6 @@ def _doomed(name: str, store: Store, known: Catalog, places: paths.Paths) -> _Do
         )
     refs = local_refs(asked.ref, known, Lockfile())
     model = next(filter(None, map(store.find, refs)), None)
-    if model is None and (foreign := stores.find(name)):
-        raise ArgumentError(
-            f"{foreign.ref} belongs to {foreign.program}, whose models are never deleted here",
-            f"Delete it with {foreign.program} itself.",
-        )
     entry = known.find(asked.ref)
     labels = {str(ref) for ref in refs}
     waiting = tuple(each for each in partials.listing(places.downloads) if each.label in labels)

@@ -191,14 +191,16 @@ def _recorded(
 def _linked(files: Sequence[Path], finals: Sequence[Path]) -> list[Path]:
     """The files under other names: links, else where they are."""
     ensure(finals[0].parent)
-    made: list[Path] = []
+    made: dict[Path, Path] = {}
     try:
         for path, final in zip(files, finals, strict=True):
+            if final.exists() and final.samefile(path):
+                continue  # a rename onto the same file would do nothing
             temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
             temporary.unlink(missing_ok=True)
             os.link(path.resolve(), temporary)  # a link to a link would do as little as that one
-            made.append(temporary)
-        for temporary, final in zip(made, finals, strict=True):
+            made[temporary] = final
+        for temporary, final in made.items():
             temporary.replace(final)
     except OSError:  # a disk without links, or another disk
         for path in made:
