@@ -79,7 +79,7 @@ def pull_wish(
     if isinstance(wish, Entry):
         return pull_parts(wish, as_json=as_json)
     offer = sources.offer(wish, known, None if update else Lockfile())
-    return pull_offered(offer, sources.asked(wish) or offer.ref, as_json=as_json)
+    return pull_offered(offer, sources.asked(wish, known) or offer.ref, as_json=as_json)
 
 
 def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:

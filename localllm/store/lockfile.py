@@ -14,13 +14,15 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localllm import paths
 from localllm.errors import ArgumentError, FileError, FormatError
 from localllm.store.durable import disk_error, replacing
-from localllm.store.offer import Offer
 from localllm.store.ref import Ref, parse
+
+if TYPE_CHECKING:
+    from localllm.store.offer import Offer
 
 NAME = "models.lock.json"
 VERSION = 1

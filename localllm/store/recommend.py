@@ -77,9 +77,10 @@ def _all(
     catalog: Catalog, read_gb_per_s: float, fits: Callable[[int], bool], n_ctx: int
 ) -> Iterable[Suggestion]:
     packaged = {entry.ref for entry in catalog if entry.chat}
+    attentions = {size.ref: size.attention for size in catalog.sizes}
     for entry in catalog:
         if entry.chat:
-            found = _suggest_entry(entry, read_gb_per_s, n_ctx)
+            found = _suggest_entry(entry, attentions.get(entry.ref), read_gb_per_s, n_ctx)
             if fits(found.memory_bytes) and found.tokens_per_s >= LEAST_TOKENS_PER_S:
                 yield found
     for size in catalog.sizes:
@@ -121,9 +122,11 @@ def suggest(
     )
 
 
-def _suggest_entry(entry: Entry, read_gb_per_s: float, n_ctx: int) -> Suggestion:
+def _suggest_entry(
+    entry: Entry, attention: Attention | None, read_gb_per_s: float, n_ctx: int
+) -> Suggestion:
     n_ctx = min(n_ctx, entry.n_ctx)
-    kv_bytes, kv_half = (_kv_bytes(None, entry.n_params, n) for n in (n_ctx, n_ctx // 2))
+    kv_bytes, kv_half = (_kv_bytes(attention, entry.n_params, n) for n in (n_ctx, n_ctx // 2))
     engine = engine_of(entry.architecture) or "llama.cpp"
     quant = quantization.find(entry.quantization)
     return Suggestion(
@@ -137,7 +140,7 @@ def _suggest_entry(entry: Entry, read_gb_per_s: float, n_ctx: int) -> Suggestion
         kv_bytes=kv_bytes,
         n_ctx=n_ctx,
         tokens_per_s=read_gb_per_s * 1e9 * EFFICIENCY[engine] / (entry.size + kv_half),
-        kv_known=False,
+        kv_known=attention is not None,
         quality=float(entry.n_params),
     )
 

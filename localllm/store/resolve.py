@@ -3,23 +3,21 @@ and the names under which a model may already lie in the store."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from localllm.store import quantization
 from localllm.store.catalog import Catalog, Request
 from localllm.store.identifiers import Repository, Revision
 from localllm.store.lockfile import Lockfile, Pin
-from localllm.store.offer import Offer
 from localllm.store.quantization import Quantization
 from localllm.store.ref import DEFAULT_TAG, Ref
-from localllm.store.sources.hub import (
-    SOURCE,
-    Entry,
-    Facts,
-    GatedError,
-    Hub,
-    MissingError,
-    Naming,
-)
 from localllm.store.wanted import HubName
+
+if TYPE_CHECKING:  # names in the store need nothing of the Hub
+    from localllm.store.offer import Offer
+    from localllm.store.sources.hub import Facts, GatedError, Hub, MissingError
+
+_HUB = "hub"  # in pins
 
 
 def resolve_request(
@@ -27,9 +25,11 @@ def resolve_request(
 ) -> Offer:
     """The offer for a catalogue name: what the lock file holds, else the first repository that can
     deliver. default: the quantization where the name says none. Raises `DownloadError`."""
+    from localllm.store.sources.hub import GatedError, MissingError, Naming
+
     pin = lock.find(request.ref_as(request.quantization)) if lock else None
     facts = _facts(request)
-    if pin is not None and pin.source == SOURCE and lock is not None:
+    if pin is not None and pin.source == _HUB and lock is not None:
         ref = lock.canonical(request.ref_as(request.quantization))
         return _pinned(pin, ref, hub, facts)
     refused: list[MissingError | GatedError] = []
@@ -49,7 +49,7 @@ def resolve_request(
     raise MissingError(
         f"no repository delivers {request.ref_as(request.quantization)}: "
         + "; ".join(e.message for e in refused),
-        refused[0].hint,
+        refused[-1].hint,
     )
 
 
@@ -58,10 +58,12 @@ def resolve_hub(
 ) -> Offer:
     """The offer for a repository that was named. A revision that was named is not overruled by the
     lock file. Raises `DownloadError`."""
+    from localllm.store.sources.hub import Facts, Naming
+
     asked = name.ref
     pin = lock.find(asked) if lock and name.revision is None else None
     is_same = pin is not None and pin.repository.lower() == str(name.repository).lower()
-    if pin is not None and lock is not None and pin.source == SOURCE and is_same:
+    if pin is not None and lock is not None and pin.source == _HUB and is_same:
         return _pinned(pin, lock.canonical(asked), hub, Facts())
     base = Ref(asked.name) if name.file is None else asked
     return hub.resolve(
@@ -87,6 +89,8 @@ def local_refs(ref: Ref, catalog: Catalog, lock: Lockfile) -> tuple[Ref, ...]:
 
 
 def _pinned(pin: Pin, ref: Ref, hub: Hub, facts: Facts) -> Offer:
+    from localllm.store.sources.hub import Entry
+
     entries = [Entry(file.name, file.size, file.sha256) for file in pin.files]
     quant = quantization.find(pin.quantization)
     repository, commit = Repository.parse(pin.repository), Revision(pin.revision)
@@ -94,5 +98,7 @@ def _pinned(pin: Pin, ref: Ref, hub: Hub, facts: Facts) -> Offer:
 
 
 def _facts(request: Request) -> Facts:
+    from localllm.store.sources.hub import Facts
+
     size = request.size
     return Facts(size.architecture, size.licence, size.n_params, size.n_ctx)

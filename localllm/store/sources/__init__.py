@@ -30,9 +30,14 @@ def offer(wanted: Wanted, catalog: Catalog, lock: Lockfile | None) -> Offer:
     return resolve(wanted, catalog, lock)
 
 
-def asked(wanted: Wanted) -> Ref | None:
-    """The name in the store that a wish is noted under, None for a path."""
-    return None if isinstance(wanted, PathName) else wanted.ref
+def asked(wanted: Wanted, catalog: Catalog) -> Ref | None:
+    """The name that a wish is pinned under, None for a path. All spellings of a catalogue name have
+    the same: `m`, `m:7b` and `m:7b-instruct` are `m:7b`."""
+    if isinstance(wanted, PathName):
+        return None
+    if isinstance(wanted, PlainName) and (request := catalog.request(wanted.ref)):
+        return request.ref_as(request.quantization)
+    return wanted.ref
 
 
 def _plain(wanted: PlainName, catalog: Catalog, lock: Lockfile | None) -> Offer:

@@ -210,10 +210,17 @@ class Hub:
         if self.offline:
             raise UnreachableError("cannot search the Hub: HF_HUB_OFFLINE is set", "Unset it.")
         with _explained(self.endpoint, None, None, has_token=bool(self._token)):
-            models = self._api.list_models(
-                search=words, filter="gguf", sort="downloads", limit=limit
+            # The client's own list_models tries for 25 s to reach a server that is not there.
+            utils = _library().utils
+            query = {"search": words, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
+            response = utils.get_session().get(
+                f"{self.endpoint}/api/models",
+                params=query,
+                headers=utils.build_hf_headers(token=self._token or False),
+                timeout=_TIMEOUT_S,
             )
-            return [_match(model) for model in models]
+            utils.hf_raise_for_status(response)
+            return [_match(row) for row in response.json()]
 
     def _repo(self, repository: Repository, info: Any) -> Repo:
         try:
@@ -255,7 +262,7 @@ class Hub:
             files=tuple(self._remote(repo, entry) for entry in entries),
             quantization=str(quant) if quant else "",
             architecture=told.architecture or known.architecture,
-            licence=told.licence or known.licence,
+            licence=known.licence or told.licence,  # the catalogue spells it out
             n_params=told.n_params or known.n_params,
             n_ctx=told.n_ctx or known.n_ctx,
             in_place=self._in_place(repo, entries),
@@ -298,8 +305,9 @@ def _group_of(
     there = found.quantizations()
     if wanted is not None and wanted not in there:
         raise MissingError(
-            f"{repo.repository} has no {wanted}",
-            f"It has {_shown(map(str, there)) or 'files that do not say'}.",
+            f"{repo.repository} has no {wanted}, only "
+            f"{_shown(map(str, there)) or 'files that do not say what they are'}",
+            "Name one of these, or none to have the one nearest to Q4_K_M.",
         )
     if not there:
         if len(found.models) == 1:
@@ -389,14 +397,13 @@ def _count(value: Any) -> int:
     return value if type(value) is int and 0 < value < 2**53 else 0
 
 
-def _match(model: Any) -> Match:
-    modified = model.last_modified
+def _match(row: Mapping[str, Any]) -> Match:
     return Match(
-        repository=str(model.id),
-        downloads=_count(model.downloads),
-        likes=_count(model.likes),
-        gated=bool(model.gated),
-        modified=modified.isoformat() if modified is not None else "",
+        repository=str(row["id"]),
+        downloads=_count(row.get("downloads")),
+        likes=_count(row.get("likes")),
+        gated=bool(row.get("gated")),
+        modified=str(row.get("lastModified") or ""),
     )
 
 
@@ -410,6 +417,9 @@ def _library() -> ModuleType:
     it reads this when it is loaded."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     import huggingface_hub
+    import huggingface_hub.constants
+    import huggingface_hub.errors
+    import huggingface_hub.utils
 
     return huggingface_hub
 

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from localllm.errors import ArgumentError
 from localllm.store.identifiers import Repository, Revision
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -50,7 +51,7 @@ class HubCache:
                 commit = (base / "refs" / str(revision)).read_text("ascii").strip()
                 if not Revision(commit).is_commit:
                     return None
-            except (OSError, ValueError):
+            except (OSError, ValueError, ArgumentError):
                 return None
         files = _files(base / "snapshots" / commit)
         return Snapshot(commit, files) if files else None

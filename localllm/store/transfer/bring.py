@@ -201,8 +201,13 @@ class Bringer:
         division = Division(files.key, size, self._settings.chunk_for(size))
         partial = Partial(files.data, files.journal, division, lease.held)
         with contextlib.closing(partial):
-            sha256 = self._verified(partial, lease, files)
-            partial.flush()
+            try:
+                sha256 = self._verified(partial, lease, files)
+                partial.flush()
+            except BaseException:
+                if partial.empty and lease.confirm():
+                    files.forget()
+                raise
         etag = self._remote.etag if self._remote else ""
         return Ready(files, files.data, size, sha256, etag, lease)
 
@@ -278,6 +283,7 @@ class Bringer:
                         self._pause(fault, State(partial.n_here, size, self._received, ""))
                 finally:
                     session = None
+            tick()
             return hashing.result()
         finally:
             hashing.end()
@@ -285,12 +291,12 @@ class Bringer:
     def _session(self, partial: Partial) -> Session:
         remote = self._remote or self._look()
         hashed = self._file.sha256 is not None
+        if not hashed and self._key_of(remote)[0] != partial.division.key:
+            raise Changed
         if remote.size != partial.division.size:
             raise Fault(f"{remote.host} has {remote.size} bytes now", look=True, grave=True)
         if hashed:
             admit(self._transport, remote, partial)
-        elif self._key_of(remote)[0] != partial.division.key:
-            raise Changed
         return Session(
             self._transport,
             remote,

@@ -24,7 +24,7 @@ from localllm.store.transfer.http import Transport
 from localllm.store.transfer.lease import Holder, Lease
 from localllm.store.transfer.magic import require_gguf
 from localllm.store.transfer.partial import LeaseLost
-from localllm.store.transfer.partials import allocated
+from localllm.store.transfer.partials import allocated, sweep
 from localllm.store.transfer.patience import KEPT
 from localllm.store.transfer.progress import Meter, Progress, Report
 from localllm.store.transfer.settings import DEFAULT, MIB, Settings
@@ -83,7 +83,7 @@ def fetch_all(
 
     Raises `DownloadError`, `FileError`, `FormatError`, what `check`, `report` and `locate` raise;
     what has come is kept. KeyboardInterrupt too leaves a state that the next call goes on from."""
-    ensure(folder)
+    sweep(ensure(folder))
     for each in wanted:
         ensure(each.final.parent)
     n_changes = 0

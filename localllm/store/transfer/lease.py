@@ -118,6 +118,7 @@ def acquire(folder: Path, key: str, settings: Settings, on_wait: Callable[[Holde
     """The lease of a file, as soon as nobody else holds it. `on_wait` is called over and over until
     then, and may raise. Raises `OSError`."""
     watch = _Watch(folder, key, settings)
+    n_gave_way = 0
     while True:
         if rivals := watch.living():
             on_wait(rivals[0])
@@ -127,7 +128,9 @@ def acquire(folder: Path, key: str, settings: Settings, on_wait: Callable[[Holde
         try:
             if watch.living(but=lease._path):
                 lease.release()
-                time.sleep(settings.poll_s * random.uniform(0, 2))
+                # The more there are, the longer it takes until one is alone for a moment.
+                n_gave_way = min(n_gave_way + 1, 5)
+                time.sleep(settings.poll_s * random.uniform(0, 2**n_gave_way))
                 continue
             lease.start()
             if watch.took_over:

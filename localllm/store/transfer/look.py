@@ -52,7 +52,7 @@ class Remote:
             same = (answer.etag, answer.modified) == (self.etag, self.modified)
         if same:
             return
-        raise Fault(f"the file on {answer.host} has changed", look=True, grave=True)
+        raise Fault(f"the file on {answer.host} has changed", look=True, grave=not hashed)
 
 
 def look(transport: Transport, location: Location, size: int | None) -> Remote:
@@ -109,8 +109,8 @@ def _sha256(transport: Transport, remote: Remote, partial: Partial, index: int) 
     hashed = hashlib.sha256()
     stop = first + partial.division.length(index)
     with transport.get(remote.route, first, stop) as answer:
-        if not answer.ranged or answer.etag != remote.etag:
-            raise Fault(f"the file on {answer.host} has changed", look=True, grave=True)
+        if not answer.ranged:
+            raise Fault(f"{answer.host} sent the whole file instead of a range", grave=True)
         for block in answer.blocks():
             hashed.update(block)
     return hashed.hexdigest()

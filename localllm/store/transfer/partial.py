@@ -131,6 +131,11 @@ class Partial:
             self._journal.close()
 
     @property
+    def empty(self) -> bool:
+        """Whether no chunk was ever noted."""
+        return not self._journal.hashes
+
+    @property
     def etags(self) -> set[str]:
         """ETags under which this content was served."""
         return self._journal.etags

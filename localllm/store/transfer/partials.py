@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from localllm.errors import FileError
-from localllm.store.durable import disk_error, replacing
+from localllm.store.durable import TEMPORARY, disk_error, is_stale, replacing
 from localllm.store.transfer import journal, lease
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NOTE_BYTES = 64 << 10
+_SWEPT_AFTER_S = 60  # process numbers of other machines say nothing, but they write in moments
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,18 @@ def remove(waiting: Waiting) -> None:
         waiting.files.forget()
     except OSError as e:
         raise disk_error("delete", waiting.files.data, e) from e
+
+
+def sweep(folder: Path) -> None:
+    """Deletes temporary files that killed processes left while they wrote a lease or a note."""
+    for path in folder.glob(f".*{TEMPORARY}"):
+        with contextlib.suppress(OSError):
+            if (
+                _KEY.fullmatch(path.name[1:65])
+                and time.time() - path.stat().st_mtime > _SWEPT_AFTER_S
+                and is_stale(path, set(psutil.pids()))
+            ):
+                path.unlink()
 
 
 def _waiting(files: Files) -> Waiting | None:
