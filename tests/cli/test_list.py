@@ -74,7 +74,11 @@ def test_hostile_record_is_inert(tmp_path: Path) -> None:
     assert cli("pull", "madeup", home=tmp_path, env=env).returncode == 0
     path = tmp_path / "models" / "madeup@1k.json"
     record = json.loads(path.read_text())
-    record |= {"quantization": "\x1b]0;owned\x07", "kind": "hub", "repository": "\u202e\nfake:line  1 B"}
+    record |= {
+        "quantization": "\x1b]0;owned\x07",
+        "kind": "hub",
+        "repository": "\u202e\nfake:line  1 B",
+    }
     path.write_text(json.dumps(record))
     done = cli("list", home=tmp_path, env=env)
     assert len(done.stdout.splitlines()) == 2

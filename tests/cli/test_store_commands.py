@@ -181,7 +181,7 @@ def test_verify(home: Path) -> None:
     path = home / "models" / "one.gguf"
     path.write_bytes(DATA[:-1] + b"\xff")
     done = cli("verify", home=home)
-    assert done.returncode == 1 and f"one.gguf has the sha256 " in done.stdout
+    assert done.returncode == 1 and "one.gguf has the sha256 " in done.stdout
     assert SHA256 in done.stdout and "localllm pull" in done.stderr
     path.write_bytes(DATA[:-32])
     done = cli("verify", "--json", home=home)
@@ -268,7 +268,9 @@ def test_a_folder_that_is_a_link_is_not_entered(home: Path, tmp_path: Path) -> N
 
 
 def test_hostile_settings_are_shown_escaped(home: Path) -> None:
-    text = f'FROM one\nSYSTEM """{EVIL}"""\nLICENSE """{EVIL}"""\nTEMPLATE """{{{{ x }}}}{EVIL}"""\n'
+    text = (
+        f'FROM one\nSYSTEM """{EVIL}"""\nLICENSE """{EVIL}"""\nTEMPLATE """{{{{ x }}}}{EVIL}"""\n'
+    )
     done = cli("create", "evil", "-f", "-", home=home, stdin=text.encode())
     assert done.returncode == 0, done.stderr
     for option in ("--system", "--license", "--template", "--modelfile", "-v"):

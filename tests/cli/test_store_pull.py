@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,7 +98,7 @@ def test_a_name_of_the_users_catalogue(tmp_path: Path) -> None:
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     data = small_models.gguf(n_floats=24 << 18)  # 24 MB
     home = tmp_path / "home"
-    with a_hub({"Teeny-Q4_0.gguf": data}) as (hub, env):
+    with a_hub({"Teeny-Q4_0.gguf": data}) as (_, env):
         command = [sys.executable, str(RUN_CLI), "pull", "me/Teeny-GGUF:Q4_0", "--json"]
         for sent in (signal.SIGKILL, signal.SIGINT):
             child = subprocess.Popen(
@@ -210,9 +209,7 @@ def test_hostile_repositories_reach_the_screen_escaped(tmp_path: Path) -> None:
     evil = "\x1b]0;x\x07\u202e"
     card: dict[str, Any] = {"license": f"mit{evil}"}
     data = small_models.gguf()
-    with HubServer(
-        {"me/Teeny-GGUF": Repo({f"Teeny{evil}-Q4_0.gguf": data}, card=card)}
-    ) as hub:
+    with HubServer({"me/Teeny-GGUF": Repo({f"Teeny{evil}-Q4_0.gguf": data}, card=card)}) as hub:
         env = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": os.devnull}
         done = cli("pull", "me/Teeny-GGUF", home=tmp_path, env=env)
         listed = cli("list", home=tmp_path, env=env)

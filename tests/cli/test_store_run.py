@@ -37,7 +37,11 @@ def given(home: Path, *args: str, name: str = "mine") -> dict[str, Any]:
     done = cli("run", name, "--json", *args, "go", home=home)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
-    return {**json.loads(answer["text"]), "n_ctx": answer["n_ctx"], "n_threads": answer["n_threads"]}
+    return {
+        **json.loads(answer["text"]),
+        "n_ctx": answer["n_ctx"],
+        "n_threads": answer["n_threads"],
+    }
 
 
 def test_settings_hold_unless_the_command_line_says_otherwise(tmp_path: Path) -> None:
@@ -57,7 +61,8 @@ def test_settings_hold_unless_the_command_line_says_otherwise(tmp_path: Path) ->
 
 def test_a_conversation_has_them_too(tmp_path: Path) -> None:
     home = made(tmp_path)
-    text = b"go\n/show system\n/show parameters\n/clear\nagain\n/system \"\"\n/clear\nbare\n/clear\n/set top_k 9\nx\n"
+    text = b"go\n/show system\n/show parameters\n/clear\nagain\n"
+    text += b'/system ""\n/clear\nbare\n/clear\n/set top_k 9\nx\n'
     done = cli("run", "--plain", "mine", home=home, stdin=text)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
