@@ -54,7 +54,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm recommend --json", "The same for programs."),
     ),
     "list": (
-        Example("localllm list", "The models here, their sizes and the engine that runs them."),
+        Example("localllm list", "The models here, their sizes and where they came from."),
         Example("localllm list --all", "Also what can be pulled."),
         Example("localllm list --json", "The same for programs."),
     ),
@@ -62,6 +62,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm show smollm2:135m", "Parameters, context, tokenizer, licence."),
         Example("localllm show ./model.gguf --verbose", "Also every metadata value and tensor."),
         Example("localllm show smollm2:135m --template", "Only the chat template."),
+        Example("localllm show smollm2:135m --modelfile", "Its settings, to change them."),
     ),
     "plan": (
         Example("localllm plan smollm2:135m", "Weights, cache and buffers for usual contexts."),
@@ -75,6 +76,31 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "rm": (
         Example("localllm rm smollm2:135m", "Asks, then deletes the model."),
         Example("localllm rm --yes smollm2:135m gemma3:270m", "Deletes both without asking."),
+    ),
+    "cp": (
+        Example("localllm cp smollm2:135m mine", "A second name; the file is shared."),
+        Example("localllm cp ./model.gguf mine:1b", "A name for a file, which stays where it is."),
+    ),
+    "import": (
+        Example("localllm import ./model.gguf", "Gives a file a name; it stays where it is."),
+        Example("localllm import ./folder mine:7b", "A folder with a model, split or not."),
+        Example("localllm import ./model.gguf mine --move", "Moves the file into the store."),
+    ),
+    "create": (
+        Example("localllm create mine -f Modelfile", "FROM, SYSTEM, PARAMETER and so on."),
+        Example("localllm create mine --force", "Anew, from ./Modelfile."),
+    ),
+    "share": (
+        Example("localllm share smollm2:135m", "For other users of this machine."),
+        Example("localllm share --host 0.0.0.0 --api-key @key.txt", "For the whole network."),
+    ),
+    "verify": (
+        Example("localllm verify", "Reads all models and compares their hashes."),
+        Example("localllm verify smollm2:135m --json", "One of them, for programs."),
+    ),
+    "gc": (
+        Example("localllm gc --dry-run", "What could go, and how large it is."),
+        Example("localllm gc --yes", "Clears it away without asking."),
     ),
     "replay": (
         Example("localllm replay --list", "The answers on record, newest first."),

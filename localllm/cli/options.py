@@ -18,8 +18,6 @@ from localllm.store import catalog, ref, wanted
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
 from localllm.store.foreign import ForeignModel, stores
 from localllm.store.index import Model, Store
-from localllm.store.lockfile import Lockfile
-from localllm.store.resolve import local_refs
 from localllm.store.settings import NOTHING_SET, Settings
 from localllm.store.wanted import PathName, PlainName, Wanted
 
@@ -144,6 +142,9 @@ def find_model(text: str, *, may_pull: bool) -> Found:
     asked = wanted.parse(text)
     if isinstance(asked, PathName):
         return Found(text, _existing_file(text))
+    from localllm.store.lockfile import Lockfile  # only now: with them come the sources
+    from localllm.store.resolve import local_refs
+
     store, known = Store(paths.current().models), catalog.load()
     for name in local_refs(asked.ref, known, Lockfile()):
         if model := store.find(name):

@@ -46,7 +46,8 @@ def _text(facts: dict[str, Any]) -> str:
     size = output.size_text
     lines = [
         f"{output.escape_line(facts['model'])}: {output.escape_line(facts['architecture'])}, "
-        f"{output.count_text(facts['parameters'])} parameters, trained on {facts['trained']} tokens",
+        f"{output.count_text(facts['parameters'])} parameters, "
+        f"trained on {facts['trained']} tokens",
         f"{size(facts['free_bytes'])} of {size(facts['memory_bytes'])} are free here",
         "",
     ]

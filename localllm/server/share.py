@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
+import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,23 @@ _IDLE_S = 60  # a client that reads nothing for so long is let go
 
 
 class Share(ThreadingHTTPServer):
-    """Serves the models of a store until `shutdown`. key: what clients must send, None for none."""
+    """Serves the models of a store until `shutdown`. key: what clients must send, None for none;
+    only: the names that are shared, None for all."""
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, store: Store, host: str, port: int, key: str | None) -> None:
-        self.store, self.key = store, key
+    def __init__(
+        self,
+        store: Store,
+        host: str,
+        port: int,
+        key: str | None,
+        only: frozenset[ref.Ref] | None = None,
+    ) -> None:
+        self.store, self.key, self.only = store, key, only
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         self.served_bytes = 0
         super().__init__((host, port), _Handler)
 
@@ -90,7 +101,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _model(self, name: str) -> Model:
         try:
-            model = self.server.store.find(ref.parse(unquote(name)))
+            asked = ref.parse(unquote(name))
+            is_shared = self.server.only is None or asked in self.server.only
+            model = self.server.store.find(asked) if is_shared else None
         except LocalLLMError as e:
             raise _Refused(404, e.message) from e
         if model is None or model.problem is not None:

@@ -112,7 +112,7 @@ class Store:
 
     def touch(self, ref: Ref) -> None:
         """Notes that a model is used now. A disk that refuses costs only the note."""
-        path = self._used_path(ref)
+        path = self.used_path(ref)
         with contextlib.suppress(OSError):
             path.touch()
             os.utime(path)
@@ -132,7 +132,7 @@ class Store:
         """Deletes a model, its record and the folders that become empty; where the files lie
         elsewhere only the record. Raises `FileError` if the system refuses."""
         own = () if model.elsewhere else model.files
-        for path in (*own, self._record_path(model.ref), self._used_path(model.ref)):
+        for path in (*own, self._record_path(model.ref), self.used_path(model.ref)):
             try:
                 path.unlink(missing_ok=True)
             except OSError as e:
@@ -176,14 +176,14 @@ class Store:
     def _record_path(self, ref: Ref) -> Path:
         return self.folder / f"{ref.stem}{_RECORD}"
 
-    def _used_path(self, ref: Ref) -> Path:
+    def used_path(self, ref: Ref) -> Path:
         """An empty file whose time is that of the last use; its name is none of a model."""
         record = self._record_path(ref)
         return record.with_name(f".{record.name[: -len(_RECORD)]}.used")
 
     def _used(self, ref: Ref) -> float:
         try:
-            return self._used_path(ref).stat().st_mtime
+            return self.used_path(ref).stat().st_mtime
         except OSError:
             return 0.0
 

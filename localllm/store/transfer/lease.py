@@ -27,8 +27,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from localllm.store.durable import replacing
 from localllm.store.transfer.progress import Progress
 from localllm.store.transfer.settings import Settings
@@ -217,6 +215,8 @@ def started(pid: int) -> str | None:
         return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         pass
+    import psutil  # only now: it costs 20 ms
+
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -232,6 +232,8 @@ def machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         space = str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
+        import psutil
+
         boot, space = f"{psutil.boot_time():.0f}", ""
     return f"{socket.gethostname()} {boot} {space}".strip()
 
