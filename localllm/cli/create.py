@@ -29,6 +29,7 @@ _STDIN = "-"
     default="Modelfile",
     show_default=True,
     metavar="FILE",
+    type=click.Path(),
     help="The Modelfile, - for stdin.",
 )
 @click.option("--force", is_flag=True, help="Replace a model that has the name.")

@@ -18,7 +18,7 @@ from localllm.store.sources import local
 
 
 @click.command("import")
-@click.argument("path", metavar="PATH")
+@click.argument("path", metavar="PATH", type=click.Path())
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--copy", "copies_file", is_flag=True, help="Copy the files into the store.")
 @click.option("--move", "moves_file", is_flag=True, help="Move the files into the store.")

@@ -14,7 +14,7 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.table import Column, render, screen_width
-from localllm.store import catalog
+from localllm.store import catalog, quantization
 from localllm.store.architecture import engine_of, read_architecture
 from localllm.store.foreign import ForeignModel, stores
 from localllm.store.index import Model, Store
@@ -122,11 +122,12 @@ def _installed(model: Model) -> dict[str, Any]:
 
 def _foreign(model: ForeignModel) -> dict[str, Any]:
     architecture = read_architecture(model.files[0])
+    _, quant = quantization.at_end_of(model.ref.tag)
     return {
         "name": str(model.ref),
         "state": "ready",
         "size": model.size,
-        "quantization": None,
+        "quantization": str(quant) if quant else None,
         "architecture": architecture or None,
         "engine": engine_of(architecture),
         "digest": f"sha256:{model.sha256}" if model.sha256 else None,

@@ -88,6 +88,14 @@ def test_a_name_of_the_users_catalogue(tmp_path: Path) -> None:
         for name in ("teeny", "teeny:1k", "teeny:1k-Q4_K_M", "TEENY:1K-q4_K_m"):
             assert cli("run", name, "say yes", home=home, env=env).stdout == "yes\n"
         ok(home, "pull", "teeny:1k-q8_0", env=env)
+        text = b"FROM me/Teeny-GGUF:Q8_0\nSYSTEM Be brief.\n"
+        made = cli("create", "mine", "-f", "-", home=home, env=env, stdin=text)
+        assert made.returncode == 0 and "hf.co/me/teeny-gguf:q8_0" in made.stderr, made.stderr
+        answer = json.loads(ok(home, "run", "mine", "go", env=env).stdout)
+        assert answer["messages"][0] == {"role": "system", "content": "Be brief."}
+        ok(home, "rm", "-y", "hf.co/me/teeny-gguf:q8_0", env=env)
+        assert cli("run", "mine", "say yes", home=home, env=env).stdout == "yes\n"
+        ok(home, "rm", "-y", "mine", env=env)
         assert ok(home, "rm", "-y", "teeny", env=env).stdout.startswith("teeny:1k-q4_k_m deleted")
         assert [r["name"] for r in json.loads(ok(home, "list", "--json", env=env).stdout)] == [
             "teeny:1k-q8_0"
