@@ -26,6 +26,10 @@ class FormatError(LocalLLMError):
     """A file breaks the rules of its format."""
 
 
+class DownloadError(LocalLLMError):
+    """A file could not be fetched."""
+
+
 class UnsupportedError(LocalLLMError):
     """A valid request or file that this build cannot run."""
 

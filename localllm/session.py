@@ -95,6 +95,7 @@ class Session:
         digest: str | None = None,
         label: str = "",
         template: str | None = None,
+        beside: str = "",
         progress: Callable[[float], None] | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> Session:
@@ -103,9 +104,10 @@ class Session:
         engine: "native" (ours), "llama.cpp", or "auto": ours where it can. n_ctx 0: what the model
         was trained on, or what fits into half of the free memory if that is less. digest and label:
         what records of answers call the model. template: a chat template, or the name of a known
-        format, in place of the file's. progress is called with 0.0 .. 1.0, notice with plain lines
-        on what was chosen. Raises the errors of `Model.load`, and FormatError for a tokenizer or
-        template that cannot be used.
+        format, in place of the file's. beside: a template that came with the model, of a Modelfile
+        or a registry, which counts if no other one is asked for (`text.beside_template`). progress
+        is called with 0.0 .. 1.0, notice with plain lines on what was chosen. Raises the errors of
+        `Model.load`, and FormatError for a tokenizer or template that cannot be used.
         """
         from localllm.engine.open import OpenOptions, open_parts
 
@@ -114,6 +116,12 @@ class Session:
         started = time.perf_counter()
         options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template)
         parts = open_parts(path, options, progress=progress, notice=notice)
+        if template is None and beside:
+            try:
+                _take_beside(parts, beside, notice or (lambda line: None))
+            except BaseException:
+                parts.engine.close()
+                raise
         return cls(parts, time.perf_counter() - started, label, digest)
 
     @property
@@ -380,18 +388,34 @@ def _clip(text: str) -> str:
     return " ".join(text[:400].split())[:80]
 
 
-def usual_template(path: Path) -> tuple[str, str] | None:
-    """The chat template that is used for a file without one, as its family's name and its source;
-    None if nothing tells the family. Raises FormatError for a damaged file."""
+def _take_beside(parts: Parts, beside: str, say: Callable[[str], None]) -> None:
+    from localllm.text.beside_template import choose
+
+    choice = choose(parts.text.metadata, beside)
+    parts.options = dataclasses.replace(parts.options, template=choice.template)
+    if choice.note:
+        say(choice.note)
+
+
+def used_template(path: Path, beside: str = "") -> tuple[str, str] | None:
+    """The chat template that a session takes, as where it is from ("file", "argument" for one that
+    lies beside the file, "fallback:<family>") and its source. For a Go template of no known family
+    ("go", that); None if there is none and nothing tells the family. Raises FormatError for a
+    damaged file."""
     from localllm.engine.open import read_text_side
+    from localllm.text.beside_template import choose
     from localllm.text.chat_template import ChatTemplate
 
     text = read_text_side(path)
     try:
-        template = ChatTemplate.from_metadata(text.metadata, text.tokenizer)
+        chosen = choose(text.metadata, beside).template
+    except UnsupportedError:
+        return "go", beside
+    try:
+        template = ChatTemplate.from_metadata(text.metadata, text.tokenizer, chosen)
     except UnsupportedError:
         return None
-    return template.origin.removeprefix("fallback:"), template.source
+    return template.origin, template.source
 
 
 def machine_facts() -> MachineFacts:
@@ -406,3 +430,20 @@ def machine_roofs() -> Roofs:
     from localllm.engine import machine
 
     return machine.measure_roofs()
+
+
+def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
+    """The roofs as they were measured first on this machine, kept in a folder; `anew` measures
+    again."""
+    from localllm.engine import roofs
+
+    return roofs.remembered(folder, anew=anew)
+
+
+def memory_plans(
+    path: Path, *, n_ctx: int = 0, n_threads: int = 0, isa: str | None = None
+) -> dict[str, Any]:
+    """See `engine.memory_plan.survey`."""
+    from localllm.engine.memory_plan import survey
+
+    return survey(path, n_ctx=n_ctx, n_threads=n_threads, isa=isa)

@@ -16,12 +16,22 @@ from localllm.store import answers
 if TYPE_CHECKING:
     from localllm.cli.options import Found
     from localllm.session import Chunk, Session
+    from localllm.store.settings import Settings
 
 
 def parameters(session: Session, given: Mapping[str, Any]) -> GenerateParams:
     """The parameters that were given; for the others what the model's file recommends, or the
     defaults. Without a seed it is a new one."""
     return GenerateParams(**{"seed": secrets.randbits(32), **session.info.recommended, **given})
+
+
+def beginning(carried: Settings, system: str | None) -> list[dict[str, Any]]:
+    """What comes before a conversation: the instructions that were given, else the model's own, and
+    the messages that came with the model."""
+    if system is None:
+        system = carried.system or None
+    begin = [] if system is None else [("system", system)]
+    return [{"role": role, "content": text} for role, text in (*begin, *carried.messages)]
 
 
 class Asker:
@@ -55,7 +65,7 @@ class Asker:
             raise ArgumentError(
                 f"--system needs a chat template, and {self.found.label} is a base model "
                 "without one",
-                "Write the instructions into the prompt.",
+                "Write the instructions into the prompt, or leave them out with --raw.",
             )
         if not self.raw:
             self.raw = True

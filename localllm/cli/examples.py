@@ -41,8 +41,20 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm pull smollm2:135m gemma3:270m", "Several at once."),
         Example("localllm pull smollm2:135m --json", "Progress as JSON, one object a line."),
     ),
+    "search": (
+        Example("localllm search", "All models that the catalogue knows."),
+        Example("localllm search qwen coder", "Those that hold both words."),
+        Example(
+            "localllm search --hub gemma-3 --limit 10", "Repositories of the Hugging Face Hub."
+        ),
+    ),
+    "recommend": (
+        Example("localllm recommend", "What fits here, and how fast it will answer."),
+        Example("localllm recommend --ctx 32768 --limit 5", "With room for a long context."),
+        Example("localllm recommend --json", "The same for programs."),
+    ),
     "list": (
-        Example("localllm list", "The models here, their sizes and the engine that runs them."),
+        Example("localllm list", "The models here, their sizes and where they came from."),
         Example("localllm list --all", "Also what can be pulled."),
         Example("localllm list --json", "The same for programs."),
     ),
@@ -50,10 +62,45 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm show smollm2:135m", "Parameters, context, tokenizer, licence."),
         Example("localllm show ./model.gguf --verbose", "Also every metadata value and tensor."),
         Example("localllm show smollm2:135m --template", "Only the chat template."),
+        Example("localllm show smollm2:135m --modelfile", "Its settings, to change them."),
+    ),
+    "plan": (
+        Example("localllm plan smollm2:135m", "Weights, cache and buffers for usual contexts."),
+        Example("localllm plan ./model.gguf --ctx 8192", "Only for a context of 8192 tokens."),
+        Example("localllm plan smollm2:135m --json", "The same for programs."),
+    ),
+    "outdated": (
+        Example("localllm outdated", "Asks the sources of all models; fetches nothing."),
+        Example("localllm outdated --json", "The same for programs."),
     ),
     "rm": (
         Example("localllm rm smollm2:135m", "Asks, then deletes the model."),
         Example("localllm rm --yes smollm2:135m gemma3:270m", "Deletes both without asking."),
+    ),
+    "cp": (
+        Example("localllm cp smollm2:135m mine", "A second name; the file is shared."),
+        Example("localllm cp ./model.gguf mine:1b", "A name for a file, which stays where it is."),
+    ),
+    "import": (
+        Example("localllm import ./model.gguf", "Gives a file a name; it stays where it is."),
+        Example("localllm import ./folder mine:7b", "A folder with a model, split or not."),
+        Example("localllm import ./model.gguf mine --move", "Moves the file into the store."),
+    ),
+    "create": (
+        Example("localllm create mine -f Modelfile", "FROM, SYSTEM, PARAMETER and so on."),
+        Example("localllm create mine --force", "Anew, from ./Modelfile."),
+    ),
+    "share": (
+        Example("localllm share smollm2:135m", "For other users of this machine."),
+        Example("localllm share --host 0.0.0.0 --api-key @key.txt", "For the whole network."),
+    ),
+    "verify": (
+        Example("localllm verify", "Reads all models and compares their hashes."),
+        Example("localllm verify smollm2:135m --json", "One of them, for programs."),
+    ),
+    "gc": (
+        Example("localllm gc --dry-run", "What could go, and how large it is."),
+        Example("localllm gc --yes", "Clears it away without asking."),
     ),
     "replay": (
         Example("localllm replay --list", "The answers on record, newest first."),

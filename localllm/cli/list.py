@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import textwrap
+import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,40 +14,42 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.table import Column, render, screen_width
-from localllm.store import catalog, download
+from localllm.store import catalog, quantization
 from localllm.store.architecture import engine_of, read_architecture
+from localllm.store.foreign import ForeignModel, stores
 from localllm.store.index import Model, Store
+from localllm.store.record import Record
 
 _COLUMNS = (
     Column("NAME"),
     Column("SIZE", right=True),
     Column("QUANTIZATION"),
-    Column("ARCHITECTURE"),
+    Column("SOURCE", cut=True),
+    Column("LAST USED"),
     Column("ENGINE"),
     Column("STATE"),
 )
+_SECONDS = {"day": 86400, "hour": 3600, "minute": 60}
 
 
 @click.command("list")
 @click.option("--all", "-a", "show_all", is_flag=True, help="Also what can be pulled.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 def command(show_all: bool, as_json: bool) -> None:
-    """List the models on this machine, and downloads that were interrupted.
+    """List the models on this machine, those of Ollama, LM Studio and the Hub's cache too, and
+    downloads that were interrupted.
 
     ENGINE is what runs a model's architecture: native is our own, llama.cpp needs the extra
     localllm[compat].
     """
     places = paths.current()
     models = Store(places.models).list()
-    here = {model.ref for model in models}
-    known = catalog.load()
     rows = [_installed(model) for model in models]
-    for entry in known:
-        if entry.ref in here:
-            continue
-        cached = download.cached_bytes(entry, places.downloads)
-        if cached or show_all:
-            rows.append(_absent(entry, cached))
+    rows += [_foreign(model) for model in stores.models()]
+    if downloads := _is_any(places.downloads):
+        rows += _unfinished(places)
+    if show_all or downloads:  # else the catalogue, which takes a while to read, has nothing to say
+        rows += _of_catalogue(catalog.load(), {row["name"] for row in rows}, places, show_all)
     if as_json:
         output.emit(json.dumps(rows) + "\n")
         return
@@ -55,7 +59,30 @@ def command(show_all: bool, as_json: bool) -> None:
     if rows:
         output.emit(render(_COLUMNS, [_cells(row) for row in rows], screen_width()))
     else:
-        _teach(known)
+        _teach(catalog.load())
+
+
+def _of_catalogue(
+    known: catalog.Catalog, here: set[str], places: paths.Paths, show_all: bool
+) -> list[dict[str, Any]]:
+    """What is not here: downloads from the package index that wait, and, if asked for, all else."""
+    from localllm.store import download
+
+    rows = []
+    for entry in known:
+        cached = download.cached_bytes(entry, places.downloads)
+        if str(entry.ref) not in here and (cached or show_all):
+            rows.append(_absent(entry, cached))
+    if show_all:
+        rows += [_on_the_hub(size) for size in known.sizes if str(size.ref) not in here]
+    return rows
+
+
+def _is_any(folder: Path) -> bool:
+    try:
+        return next(folder.iterdir(), None) is not None
+    except OSError:
+        return False
 
 
 def _teach(known: catalog.Catalog) -> None:
@@ -84,12 +111,64 @@ def _installed(model: Model) -> dict[str, Any]:
         "architecture": architecture or None,
         "engine": engine_of(architecture),
         "digest": record.digest if record else None,
-        "modified": datetime.datetime.fromtimestamp(
-            model.modified, datetime.timezone.utc
-        ).isoformat(timespec="seconds"),
+        "modified": _time(model.modified),
         "path": str(model.path),
         "licence": record.licence if record else None,
+        "source": _source(record),
+        "used": _time(model.used) if model.used else None,
+        "elsewhere": model.elsewhere,
     }
+
+
+def _foreign(model: ForeignModel) -> dict[str, Any]:
+    architecture = read_architecture(model.files[0])
+    _, quant = quantization.at_end_of(model.ref.tag)
+    return {
+        "name": str(model.ref),
+        "state": "ready",
+        "size": model.size,
+        "quantization": str(quant) if quant else None,
+        "architecture": architecture or None,
+        "engine": engine_of(architecture),
+        "digest": f"sha256:{model.sha256}" if model.sha256 else None,
+        "modified": _time(model.modified),
+        "path": str(model.files[0]),
+        "licence": None,
+        "source": model.program,
+        "used": None,
+        "elsewhere": True,
+    }
+
+
+def _unfinished(places: paths.Paths) -> list[dict[str, Any]]:
+    """Downloads that are not complete: a row for each name."""
+    from localllm.store.transfer import partials
+
+    rows: dict[str, dict[str, Any]] = {}
+    for waiting in partials.listing(places.downloads):
+        name = waiting.label or waiting.name
+        row = rows.setdefault(
+            name,
+            {
+                "name": name,
+                "state": "downloading" if waiting.held else "partial",
+                "size": 0,
+                "quantization": None,
+                "architecture": None,
+                "engine": None,
+                "digest": None,
+                "download_size": 0,
+                "downloaded": 0,
+                "licence": None,
+                "source": waiting.source,
+                "used": None,
+            },
+        )
+        size = waiting.size
+        known = None if size is None or row["size"] is None else row["size"] + size
+        row["size"] = row["download_size"] = known
+        row["downloaded"] += waiting.n_bytes
+    return list(rows.values())
 
 
 def _absent(entry: catalog.Entry, cached: int) -> dict[str, Any]:
@@ -104,15 +183,67 @@ def _absent(entry: catalog.Entry, cached: int) -> dict[str, Any]:
         "download_size": entry.download_size,
         "downloaded": cached,
         "licence": entry.licence,
+        "source": "package index",
+        "used": None,
     }
+
+
+def _on_the_hub(size: catalog.Size) -> dict[str, Any]:
+    return {
+        "name": str(size.ref),
+        "state": "available",
+        "size": None,
+        "quantization": None,
+        "architecture": size.architecture,
+        "engine": engine_of(size.architecture),
+        "digest": None,
+        "download_size": None,
+        "downloaded": 0,
+        "licence": size.licence,
+        "source": str(size.variants[0].repositories[0]),
+        "used": None,
+    }
+
+
+def _source(record: Record | None) -> str | None:
+    """Where a model came from, in a few words."""
+    if record is None:
+        return None
+    if record.kind == "local":
+        return record.source
+    return record.repository or "package index"
+
+
+def _time(seconds: float) -> str:
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return moment.isoformat(timespec="seconds")
+
+
+def _ago(moment: str | None) -> str:
+    if moment is None:
+        return "-"
+    seconds = time.time() - datetime.datetime.fromisoformat(moment).timestamp()
+    for unit, length in _SECONDS.items():
+        if seconds >= length:
+            n = int(seconds // length)
+            return f"{n} {unit}{'' if n == 1 else 's'} ago"
+    return "just now"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     state = row["state"]
-    if state == "partial":
+    if state in ("partial", "downloading"):
         done, total = row["downloaded"], row["download_size"]
-        state = f"partial, {output.size_text(done)} of {output.size_text(total)} downloaded"
+        of = "" if total is None else f" of {output.size_text(total)}"
+        state = f"{state}, {output.size_text(done)}{of} downloaded"
     elif state == "available":
-        state = f"not here, {output.size_text(row['download_size'])} to download"
-    texts = [row[key] or "-" for key in ("quantization", "architecture", "engine")]
-    return [row["name"], output.size_text(row["size"]), *texts, state]
+        state = "not here"
+    return [
+        row["name"],
+        "-" if row["size"] is None else output.size_text(row["size"]),
+        row["quantization"] or "-",
+        row["source"] or "-",
+        _ago(row["used"]),
+        row["engine"] or "-",
+        state,
+    ]

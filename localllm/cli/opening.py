@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from localllm import paths
 from localllm.cli import output
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.options import Found, find_model, hints
 from localllm.errors import CancelledError
 from localllm.store import catalog
+from localllm.store.index import Store
 
 if TYPE_CHECKING:
     from localllm.session import Session
@@ -26,6 +29,7 @@ class Opening:
     kv_type: str = "f16"
     isa: str | None = None
     template: str | None = None
+    raw: bool = False  # no template is needed
 
 
 def find(name: str) -> Found:
@@ -41,7 +45,8 @@ def find(name: str) -> Found:
 
 def load(found: Found, opening: Opening, *, ends: bool = True) -> Session:
     """Loads a model. Ctrl-C meanwhile ends the process, which holds nothing that could be lost; or,
-    where `ends` is False, the load with `CancelledError`."""
+    where `ends` is False, the load with `CancelledError`. What comes with the model (its context,
+    its threads, its template) counts where the command line says nothing."""
     from localllm.session import Session  # numpy and the engine: 100 ms
 
     line = output.ProgressLine()
@@ -56,23 +61,30 @@ def load(found: Found, opening: Opening, *, ends: bool = True) -> Session:
         line.clear()
         output.note(text)
 
+    carried = found.settings
+    # Another machine's number of threads may be more than makes sense here.
+    n_threads = min(carried.at_load("num_thread"), os.cpu_count() or 1)
     try:
         with Interrupts(exit_at_once if ends else stopped.set, ends=ends), hints(found):
-            return Session.open(
+            session = Session.open(
                 found.path,
                 engine=opening.engine,
-                n_threads=opening.n_threads,
-                n_ctx=opening.n_ctx,
+                n_threads=opening.n_threads or n_threads,
+                n_ctx=opening.n_ctx or carried.at_load("num_ctx"),
                 kv_type=opening.kv_type,
                 isa=opening.isa,
                 digest=found.digest,
                 label=found.label,
                 template=opening.template,
+                beside="" if opening.raw else carried.template,
                 progress=show,
                 notice=notice,
             )
     finally:
         line.clear()
+    if found.model is not None:
+        Store(paths.current().models).touch(found.model.ref)
+    return session
 
 
 def is_base(found: Found) -> bool:
@@ -84,9 +96,9 @@ def is_base(found: Found) -> bool:
 
 
 def _pulled(found: Found) -> Found:
-    from localllm.cli.pull import pull_model
+    from localllm.cli.pull import pull_wish
 
     assert found.to_pull is not None  # the caller looked
     output.say(f"{found.label} is not on this machine yet: pulling it.")
-    model = pull_model(found.to_pull)
-    return Found(found.label, model.path, model)
+    model = pull_wish(found.to_pull, catalog.load())
+    return Found(str(model.ref), model.path, model)

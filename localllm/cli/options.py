@@ -14,9 +14,12 @@ from click.shell_completion import CompletionItem
 
 from localllm import paths
 from localllm.errors import ArgumentError, FileError, FormatError, LocalLLMError
-from localllm.store import catalog, ref
+from localllm.store import catalog, ref, wanted
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
+from localllm.store.foreign import ForeignModel, stores
 from localllm.store.index import Model, Store
+from localllm.store.settings import NOTHING_SET, Settings
+from localllm.store.wanted import PathName, PlainName, Wanted
 
 ISAS = ("scalar", "avx2", "avxvnni", "avx512", "amx", "asimd", "neon", "i8mm")
 _LONGEST_NUMBER = 80  # characters of a number in a message
@@ -97,7 +100,8 @@ class ModelName(ParamType):
             return [CompletionItem(incomplete, type="file")]
         try:
             names = {str(model.ref) for model in Store(paths.current().models).list()}
-            names |= {str(entry.ref) for entry in catalog.load()}
+            names |= {str(name) for name in catalog.load().names}
+            names |= {str(model.ref) for model in stores.models()}
         except LocalLLMError:
             return []  # a completion has no place for an error
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
@@ -105,39 +109,57 @@ class ModelName(ParamType):
 
 @dataclass(frozen=True)
 class Found:
-    """A model that a command was given: a file, a model of the store, or one to be pulled."""
+    """A model that a command was given: a file, a model of the store or of another program, or one
+    to be pulled."""
 
     label: str  # as messages call it
     path: Path
     model: Model | None = None  # in the store
-    to_pull: Entry | None = None
+    to_pull: Entry | Wanted | None = None
+    foreign: ForeignModel | None = None
 
     @property
     def digest(self) -> str | None:
         """`sha256:...` where the store knows it."""
+        if self.foreign is not None and self.foreign.sha256:
+            return f"sha256:{self.foreign.sha256}"
         return self.model.record.digest if self.model and self.model.record else None
+
+    @property
+    def settings(self) -> Settings:
+        """What comes with the model beside its file."""
+        if self.foreign is not None:
+            return self.foreign.settings
+        record = self.model.record if self.model else None
+        return record.settings if record else NOTHING_SET
 
 
 def find_model(text: str, *, may_pull: bool) -> Found:
-    """The model behind NAME or PATH. Raises `FileError` for a path without a file, and
-    `UnknownModelError` with the nearest names."""
-    if ref.is_path(text):
+    """The model behind a name, an address or a path. Raises `FileError` for a path without a file,
+    and `UnknownModelError` with the nearest names."""
+    if foreign := stores.find(text):
+        return Found(str(foreign.ref), foreign.files[0], foreign=foreign)
+    asked = wanted.parse(text)
+    if isinstance(asked, PathName):
         return Found(text, _existing_file(text))
-    name = ref.parse(text)
-    store = Store(paths.current().models)
-    if model := store.find(name):
-        return Found(str(name), model.path, model)
-    known = catalog.load()
-    name = known.canonical(name)
-    if model := store.find(name):
-        return Found(str(name), model.path, model)
-    if entry := known.find(name):
-        if may_pull:
-            return Found(str(name), store.path(name), to_pull=entry)
-        raise FileError(
-            f"{name} is not on this machine", f"Bring it here with: localllm pull {name}"
-        )
-    raise _unknown(text, name, store, known)
+    from localllm.store.lockfile import Lockfile  # only now: with them come the sources
+    from localllm.store.resolve import local_refs
+
+    store, known = Store(paths.current().models), catalog.load()
+    for name in local_refs(asked.ref, known, Lockfile()):
+        if model := store.find(name):
+            return Found(str(name), model.path, model)
+    to_pull: Entry | Wanted = asked
+    label = str(asked.ref)
+    if isinstance(asked, PlainName):
+        entry = known.find(asked.ref)
+        if entry is None and known.request(asked.ref) is None:
+            raise _unknown(text, asked.ref, store, known)
+        if entry is not None:
+            to_pull, label = entry, str(entry.ref)
+    if may_pull:
+        return Found(label, store.path(asked.ref), to_pull=to_pull)
+    raise FileError(f"{label} is not on this machine", f"Bring it here with: localllm pull {text}")
 
 
 @contextlib.contextmanager
@@ -191,6 +213,6 @@ def _unknown(text: str, name: ref.Ref, store: Store, known: Catalog) -> UnknownM
     if Path(text).is_file():
         hint = f"For the file of that name: ./{text}"
     else:
-        everything = [*(entry.ref for entry in known), *(model.ref for model in store.list())]
+        everything = [*known.names, *(model.ref for model in store.list())]
         hint = catalog.suggestion(name, everything) or "See: localllm list --all"
     return UnknownModelError(f"there is no model called {name}", hint)

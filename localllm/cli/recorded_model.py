@@ -41,7 +41,7 @@ def _candidates(answer: Answer) -> Iterator[Found]:
     try:
         named = find_model(answer.model, may_pull=False)
         path = named.path
-        yield Found(answer.model, named.path, named.model)
+        yield Found(answer.model, named.path, named.model, foreign=named.foreign)
     except LocalLLMError:
         pass  # it is gone, or the name was one of another machine
     for model in Store(paths.current().models).list():

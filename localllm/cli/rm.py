@@ -2,44 +2,100 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.confirm import confirm_deletion
 from localllm.cli.options import ModelName
-from localllm.store import catalog, download, ref
-from localllm.store.index import Store
+from localllm.errors import ArgumentError, FileError
+from localllm.store import catalog, copies, download, wanted
+from localllm.store.catalog import Catalog, Entry
+from localllm.store.foreign import stores
+from localllm.store.index import Model, Store
+from localllm.store.lockfile import Lockfile
+from localllm.store.resolve import local_refs
+from localllm.store.transfer import partials
+from localllm.store.transfer.partials import Waiting
+from localllm.store.wanted import PathName
+
+
+@dataclass(frozen=True)
+class _Doomed:
+    label: str
+    model: Model | None
+    entry: Entry | None
+    waiting: tuple[Waiting, ...]
+    size: int  # bytes that become free
 
 
 @click.command("rm")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=ModelName())
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def command(names: tuple[str, ...], yes: bool) -> None:
-    """Delete models, and the parts of interrupted downloads of them."""
+    """Delete models, and the parts of interrupted downloads of them.
+
+    Files that were imported in place stay where they are, and a file that another name shares stays
+    for that one. Models of other programs are never deleted.
+    """
     known = catalog.load()
     places = paths.current()
     store = Store(places.models)
-    everything = [model.ref for model in store.list()]
-    doomed = []
-    for name in names:
-        wanted = ref.parse(name)
-        model = store.find(wanted) or store.find(known.canonical(wanted))
-        entry = known.find(wanted)
-        cached = download.cached_bytes(entry, places.downloads) if entry else 0
-        if model is None and not cached:
-            raise catalog.UnknownModelError(
-                f"{wanted} is not on this machine",
-                catalog.suggestion(wanted, everything) or "See: localllm list",
-            )
-        label = str(model.ref if model else entry.ref if entry else wanted)
-        doomed.append((label, model, entry, (model.size if model else 0) + cached))
+    doomed = [_doomed(name, store, known, places) for name in names]
+    _require_unused(store, doomed)
     if not yes:
-        sizes = [f"{label} ({output.size_text(size)})" for label, _, _, size in doomed]
+        sizes = [f"{each.label} ({output.size_text(each.size)})" for each in doomed]
         confirm_deletion(", ".join(sizes))
-    for label, model, entry, size in doomed:
-        if model is not None:
-            store.remove(model)
-        if entry is not None:
-            download.forget_parts(entry, places.downloads)
-        output.emit(f"{label} deleted, {output.size_text(size)} freed\n")
+    for each in doomed:
+        if each.model is not None:
+            store.remove(each.model)
+        if each.entry is not None:
+            download.forget_parts(each.entry, places.downloads)
+        for waiting in each.waiting:
+            partials.remove(waiting)
+        output.emit(f"{each.label} deleted, {output.size_text(each.size)} freed\n")
+
+
+def _doomed(name: str, store: Store, known: Catalog, places: paths.Paths) -> _Doomed:
+    if (foreign := stores.find(name)) and store.find(foreign.ref) is None:
+        raise ArgumentError(
+            f"{foreign.ref} belongs to {foreign.program}, whose models are never deleted here",
+            f"Delete it with {foreign.program} itself.",
+        )
+    asked = wanted.parse(name)
+    if isinstance(asked, PathName):
+        raise ArgumentError(
+            f"{name[:200]!a} is a path and no model name",
+            "A file is yours to delete. A model name looks like smollm2:135m.",
+        )
+    refs = local_refs(asked.ref, known, Lockfile())
+    model = next(filter(None, map(store.find, refs)), None)
+    entry = known.find(asked.ref)
+    labels = {str(ref) for ref in refs}
+    waiting = tuple(each for each in partials.listing(places.downloads) if each.label in labels)
+    cached = download.cached_bytes(entry, places.downloads) if entry else 0
+    if model is None and not cached and not waiting:
+        raise catalog.UnknownModelError(
+            f"{asked.ref} is not on this machine",
+            catalog.suggestion(asked.ref, [each.ref for each in store.list()])
+            or "See: localllm list",
+        )
+    label = str(model.ref if model else entry.ref if entry else asked.ref)
+    size = cached + sum(each.disk_bytes for each in waiting)
+    if model is not None and not model.elsewhere:
+        size += sum(path.stat().st_size for path in model.files if not copies.is_shared(path))
+    return _Doomed(label, model, entry, waiting, size)
+
+
+def _require_unused(store: Store, doomed: list[_Doomed]) -> None:
+    """Raises `FileError` if a model that stays is made of the files of one that goes."""
+    going = {each.model.ref for each in doomed if each.model}
+    for each in doomed:
+        users = copies.users_of(store, each.model) if each.model else []
+        if left := [str(user.ref) for user in users if user.ref not in going]:
+            raise FileError(
+                f"{', '.join(left)} would lose its file with {each.label}",
+                "This disk has no links, so they share one file. Delete them together.",
+            )

@@ -12,7 +12,7 @@ import click
 
 from localllm.cli import opening, output, prompt_text, report
 from localllm.cli.answer_view import FOLD, HIDE, SHOW, AnswerView
-from localllm.cli.asking import Asker, Recorder, parameters
+from localllm.cli.asking import Asker, Recorder, beginning, parameters
 from localllm.cli.generation_options import THINK, RunCommand, chosen, parameter_options
 from localllm.cli.interrupt import EXIT_CODE, Interrupts
 from localllm.cli.opening import Opening
@@ -136,6 +136,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
             kv_type=options.pop("kv_type"),
             isa=options.pop("isa"),
             template=None if template is None else _template(template),
+            raw=raw,
         ),
         system=system,
         think=False if no_think else None if think is None else THINK[think],
@@ -151,7 +152,7 @@ def _template(text: str) -> str:
     """The text of a template file; a family's name stays as it is."""
     try:
         path = Path(text).expanduser()
-        if not ref.is_path(text) and not path.is_file():
+        if "/" not in text and not ref.is_path(text) and not path.is_file():
             return text
         with path.open("rb") as file:
             data = file.read(MAX_TEMPLATE_BYTES + 1)
@@ -168,9 +169,10 @@ def _template(text: str) -> str:
 def _answer_once(model: str, text: str, wishes: Wishes, *, as_json: bool) -> int:
     found = opening.find(model)
     with hints(found), opening.load(found, wishes.opening) as session:
-        params = parameters(session, wishes.sampling)
-        system = [] if wishes.system is None else [{"role": "system", "content": wishes.system}]
-        messages = [*system, {"role": "user", "content": text}]
+        carried = found.settings
+        params = parameters(session, {**carried.sampling, **wishes.sampling})
+        before = [] if wishes.raw else beginning(carried, wishes.system)
+        messages = [*before, {"role": "user", "content": text}]
         view = AnswerView(session, thinking=wishes.thinking, quiet=as_json)
         asker = Asker(found, session, raw=wishes.raw)
         with Interrupts(session.cancel):

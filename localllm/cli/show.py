@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,26 +12,43 @@ import click
 from localllm.cli import output
 from localllm.cli.options import Found, ModelName, find_model, hints
 from localllm.errors import ArgumentError, LocalLLMError
+from localllm.params import recommended
+from localllm.store import modelfile
 
 if TYPE_CHECKING:
     from localllm.store.inspect import GgufFile
 
 _LONGEST_VALUE = 200  # characters of a metadata value on the screen
+_FALLBACK = "fallback:"  # before a family's name
 
 
 @click.command("show")
 @click.argument("model", metavar="NAME|PATH", type=ModelName())
 @click.option("--verbose", "-v", is_flag=True, help="Also every metadata value and tensor.")
-@click.option("--template", is_flag=True, help="Only the chat template, as it is in the file.")
+@click.option("--license", "part", flag_value="license", help="Only the text of the licence.")
+@click.option("--template", "part", flag_value="template", help="Only the chat template.")
+@click.option("--parameters", "part", flag_value="parameters", help="Only what answers begin with.")
+@click.option("--system", "part", flag_value="system", help="Only the instructions.")
+@click.option(
+    "--modelfile", "part", flag_value="modelfile", help="As a Modelfile, to change and create anew."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(model: str, verbose: bool, template: bool, as_json: bool) -> None:
-    """Show architecture, size, context and tokenizer of a model."""
+def command(model: str, verbose: bool, part: str | None, as_json: bool) -> None:
+    """Show architecture, size, context and tokenizer of a model.
+
+    Of several options for a part the last one counts.
+    """
     found = find_model(model, may_pull=False)
     from localllm.store.inspect import GgufFile  # numpy and the native reader
 
     with hints(found), GgufFile(found.path) as file:
-        if template:
-            output.emit(_template(found, file))
+        if part is not None:
+            text = PARTS[part](found, file)
+            if as_json:
+                value = _parameter_values(found, file) if part == "parameters" else text
+                output.emit(json.dumps({part: value}) + "\n")
+            else:
+                output.emit(output.escape(text) + ("" if text.endswith("\n") else "\n"))
             return
         facts = _facts(found, file)
         if as_json:
@@ -48,24 +66,78 @@ def command(model: str, verbose: bool, template: bool, as_json: bool) -> None:
 
 
 def _template(found: Found, file: GgufFile) -> str:
-    template = file.metadata.get("tokenizer.chat_template")
-    if not isinstance(template, str):
-        usual = _usual_template(found)
-        if usual is None:
-            raise ArgumentError(
-                f"{found.label} has no chat template", "It is a base model: localllm run --raw ..."
-            )
-        family, template = usual
+    used = _used_template(found, file)
+    if used is None:
+        raise ArgumentError(
+            f"{found.label} has no chat template", "It is a base model: localllm run --raw ..."
+        )
+    origin, template = used
+    if origin.startswith(_FALLBACK):
+        family = origin.removeprefix(_FALLBACK)
         output.note(f"the file has no template; that of the {family} family is used")
-    return output.escape(template) + ("" if template.endswith("\n") else "\n")
+    elif origin == "go":
+        output.note("it is in Go and of no known family: run needs --template FAMILY|FILE")
+    return template
 
 
-def _usual_template(found: Found) -> tuple[str, str] | None:
-    """The family and the template that `run` takes for a file without one."""
-    from localllm.session import usual_template
+def _license(found: Found, file: GgufFile) -> str:
+    text = found.settings.licence or _licence_name(found, file)
+    if not text:
+        raise ArgumentError(f"{found.label} names no licence")
+    return text
+
+
+def _licence_name(found: Found, file: GgufFile) -> str:
+    record = found.model.record if found.model else None
+    return (record.licence if record else "") or str(_json_value(file, "general.license") or "")
+
+
+def _parameter_values(found: Found, file: GgufFile) -> dict[str, Any]:
+    """What came with the model, and for the others what its file recommends."""
+    return {**recommended(file.metadata), **found.settings.parameters}
+
+
+def _parameters(found: Found, file: GgufFile) -> str:
+    lines = []
+    for name, value in _parameter_values(found, file).items():
+        own = "" if name in found.settings.parameters else "  (recommended by the model's file)"
+        lines.append(f"{name:22} {json.dumps(value, ensure_ascii=False)}{own}")
+    if not lines:
+        raise ArgumentError(
+            f"{found.label} sets no parameters", "The defaults: localllm run --help"
+        )
+    return "".join(f"{output.escape_line(line)}\n" for line in lines)
+
+
+def _system(found: Found, file: GgufFile) -> str:
+    if not found.settings.system:
+        raise ArgumentError(f"{found.label} brings no instructions along")
+    return found.settings.system
+
+
+def _modelfile(found: Found, file: GgufFile) -> str:
+    return modelfile.render(str(found.path.absolute()), found.settings)
+
+
+#: What one option each shows alone, exactly; the caller escapes it.
+PARTS: dict[str, Callable[[Found, GgufFile], str]] = {
+    "license": _license,
+    "template": _template,
+    "parameters": _parameters,
+    "system": _system,
+    "modelfile": _modelfile,
+}
+
+
+def _used_template(found: Found, file: GgufFile) -> tuple[str, str] | None:
+    """The template that `run` takes, and where it is from; see `session.used_template`."""
+    own = file.metadata.get("tokenizer.chat_template")
+    if isinstance(own, str) and not found.settings.template:
+        return "file", own  # also where the tokenizer is damaged
+    from localllm.session import used_template
 
     try:
-        return usual_template(found.path)
+        return used_template(found.path, found.settings.template)
     except LocalLLMError:
         return None  # no tokenizer that could tell: `run` says what is wrong
 
@@ -79,14 +151,13 @@ def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
         return _json_value(file, f"{architecture}.{key}")
 
     tokens = data.get("tokenizer.ggml.tokens")
-    has_template = "tokenizer.chat_template" in data
-    usual = None if has_template else _usual_template(found)
+    origin, _ = _used_template(found, file) or ("", "")
     return {
         "model": found.label,
         "path": str(found.path),
         "digest": found.digest,
-        "source": record.source if record else None,
-        "licence": record.licence if record else _json_value(file, "general.license"),
+        "source": record.source if record else found.foreign.program if found.foreign else None,
+        "licence": _licence_name(found, file) or None,
         "title": _json_value(file, "general.name"),
         "architecture": architecture,
         "parameters": file.n_params,
@@ -104,12 +175,19 @@ def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
         "tokenizer": _json_value(file, "tokenizer.ggml.model"),
         "pre_tokenizer": _json_value(file, "tokenizer.ggml.pre"),
         "vocabulary": len(tokens) if isinstance(tokens, list) else None,
-        "chat_template": has_template,
-        "usual_template": usual[0] if usual is not None else None,
+        "chat_template": "tokenizer.chat_template" in data,
+        "usual_template": origin.removeprefix(_FALLBACK) if origin.startswith(_FALLBACK) else None,
+        "template_from": origin or None,
+        "used": found.model.used if found.model and found.model.used else None,
+        "settings": found.settings.document(),
     }
 
 
 def _template_text(facts: dict[str, Any]) -> str:
+    if facts["template_from"] == "argument":
+        return "one that came beside the file"
+    if facts["template_from"] == "go":
+        return "in Go, of no known family: run needs --template"
     if facts["chat_template"]:
         return "yes"
     if facts["usual_template"] is not None:
@@ -140,6 +218,7 @@ def _text(facts: dict[str, Any]) -> str:
         and tokenizer + (f", {facts['vocabulary']} tokens" if facts["vocabulary"] else ""),
         "template": _template_text(facts),
         "licence": facts["licence"],
+        "settings": _settings_text(facts["settings"]),
         "source": facts["source"],
         "digest": facts["digest"],
         "file": facts["path"],
@@ -147,6 +226,18 @@ def _text(facts: dict[str, Any]) -> str:
     return "".join(
         f"{name:13} {output.escape_line(str(text))}\n" for name, text in rows.items() if text
     )
+
+
+def _settings_text(settings: dict[str, Any]) -> str:
+    """What comes with the model, each with the option that shows it."""
+    shown = {
+        "system": "--system",
+        "parameters": "--parameters",
+        "template": "--template",
+        "licence": "--license",
+        "messages": "--modelfile",
+    }
+    return ", ".join(f"{key} ({option})" for key, option in shown.items() if key in settings)
 
 
 def _json_value(file: GgufFile, key: str) -> Any:

@@ -13,7 +13,8 @@ from localllm.engine.llama_cpp import NAME, LlamaCppEngine
 from localllm.engine.llama_model import LlamaModel, first_part
 from localllm.engine.llama_trial import tried, verdicts
 from localllm.engine.llama_vocabulary import tokenizer_of
-from localllm.engine.open import KV_SHARE_OF_FREE_MEMORY, MIN_CONTEXT, OpenOptions, Parts, TextSide
+from localllm.engine.memory_plan import KV_SHARE_OF_FREE_MEMORY, MIN_CONTEXT
+from localllm.engine.open import OpenOptions, Parts, TextSide
 from localllm.errors import ArgumentError, FormatError, OutOfMemoryError, UnsupportedError
 from localllm.store.inspect import GgufFile
 from localllm.text.tokenizer import Tokenizer

@@ -13,21 +13,22 @@ from localllm import paths
 from localllm.engine import machine
 from localllm.engine.choice import either
 from localllm.engine.engine import Engine
+from localllm.engine.memory_plan import (
+    MAX_BATCH_TOKENS,
+    N_SEQUENCES,
+    Blueprint,
+    Room,
+    fitting,
+)
 from localllm.engine.paged import PagedEngine
-from localllm.engine.runner import Model, Runner, blocks_needed
+from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, OutOfMemoryError
 from localllm.store.digest import sampled_digest
 from localllm.store.inspect import GgufFile
 from localllm.text.chat_template import ChatTemplate
 from localllm.text.tokenizer import Tokenizer
 
-#: The KV pool may take this share of the memory that is free once the weights are in.
-KV_SHARE_OF_FREE_MEMORY = 0.5
-MIN_CONTEXT = 512
 THREADS_PER_CPU = 4
-MAX_BATCH_TOKENS = 512
-#: A conversation keeps its sequence and one fork of it (see paged.py).
-N_SEQUENCES = 2
 #: The hint where the cache of the context does not fit.
 _LESS_CONTEXT = "use a smaller --ctx, or --kv-type q8_0, which takes about half"
 
@@ -44,6 +45,7 @@ class OpenOptions:
     kv_type: str = "f16"
     isa: str | None = None
     template: str | None = None
+    mmap: bool = False  # compute from the mapped file, whatever memory there is
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,20 @@ def _open_native(
     path: Path, options: OpenOptions, progress: Callable[[float], None] | None, say: Notice
 ) -> Parts:
     reading = InBackground(lambda: read_text_side(path))
-    model = Model.load(path, n_threads=options.n_threads, isa=options.isa, progress=progress)
-    if model.info.mapped_bytes:
+    with Blueprint(path, n_threads=options.n_threads, isa=options.isa) as blueprint:
+        raw = True if options.mmap else None
+        plan = fitting(
+            blueprint, Room.here(), n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw
+        )
+        trained = blueprint.info.n_ctx_train
+    model = Model.load(
+        path,
+        n_threads=options.n_threads,
+        isa=options.isa,
+        raw_weights=plan.mapped_bytes > 0,
+        progress=progress,
+    )
+    if model.info.mapped_bytes and not options.mmap:
         why = (
             "could not be given memory, though it is free (is there a limit, as of `ulimit -v`?)"
             if model.info.was_refused
@@ -127,6 +141,11 @@ def _open_native(
             f"the weights, {model.info.mapped_bytes >> 20} MiB, {why}: "
             "they are read from the file as they are needed, which is slower"
         )
+    if not options.n_ctx and plan.n_ctx < trained:
+        say(
+            f"the context is {plan.n_ctx} of {trained} tokens: its cache may take half of the free "
+            "memory"
+        )
     try:
         text: TextSide = reading.result()
         n_vocab = text.tokenizer.n_vocab
@@ -134,7 +153,7 @@ def _open_native(
             raise ArgumentError(
                 f"the tokenizer has {n_vocab} tokens, the weights {model.info.n_vocab}"
             )
-        n_ctx = context_that_fits(model, options.kv_type, options.n_ctx, say)
+        n_ctx = plan.n_ctx
         runner = Runner(
             model,
             kv_type=options.kv_type,
@@ -174,48 +193,6 @@ def _check_threads(n_threads: int) -> None:
             f"{n_threads} threads were asked for, at most {limit} make sense on this machine",
             hint="leave out --threads: the default fits the machine",
         )
-
-
-def context_that_fits(model: Model, kv_type: str, asked: int, say: Notice) -> int:
-    """Tokens of context: what was asked for, or the trained length cut to what memory allows.
-
-    Raises OutOfMemoryError with the numbers when `asked` tokens cannot fit, and ArgumentError when
-    they are more than the model was trained on.
-    """
-    trained = model.info.n_ctx_train
-    if asked > trained:
-        raise ArgumentError(
-            f"the context is {asked} tokens, the model was trained on {trained}",
-            hint=f"use --ctx {trained} or less",
-        )
-    free = machine.facts().free_bytes
-    wanted = asked or trained
-    if not free or kv_bytes(model, kv_type, wanted) <= free * KV_SHARE_OF_FREE_MEMORY:
-        return wanted
-    if asked:
-        need = kv_bytes(model, kv_type, asked)
-        if need <= free:
-            return asked
-        raise OutOfMemoryError(
-            f"a context of {asked} tokens needs {need >> 20} MiB, {free >> 20} MiB are free",
-            hint=_LESS_CONTEXT,
-        )
-    low, high = min(MIN_CONTEXT, wanted), wanted
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = kv_bytes(model, kv_type, middle) <= free * KV_SHARE_OF_FREE_MEMORY
-        low, high = (middle, high) if fits else (low, middle)
-    say(f"the context is {low} of {trained} tokens: its cache may take half of the free memory")
-    return low
-
-
-def kv_bytes(model: Model, kv_type: str, n_tokens: int) -> int:
-    """Bytes of the KV pool of a conversation of `n_tokens`, all layer groups."""
-    batch = min(MAX_BATCH_TOKENS, n_tokens)
-    return sum(
-        blocks_needed(window, n_tokens, batch, N_SEQUENCES) * model.kv_block_bytes(kv_type, group)
-        for group, window in enumerate(model.info.group_window)
-    )
 
 
 def read_text_side(path: Path) -> TextSide:

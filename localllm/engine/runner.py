@@ -57,7 +57,7 @@ class Model:
     def __init__(self, gguf: Any, threads: Any, handle: Any) -> None:
         self._gguf, self._threads, self.handle = gguf, threads, handle
         self.threads_handle = threads
-        self.info = _read_info(handle, lib.llm_threads_count(threads))
+        self.info = read_info(handle, lib.llm_threads_count(threads))
 
     @classmethod
     def load(
@@ -120,7 +120,7 @@ class Model:
         return cls(gguf, threads, result[0])
 
     def kv_block_bytes(self, kv_type: str, group: int) -> int:
-        return int(lib.llm_kv_block_bytes(self.handle, _kv_type(kv_type), group))
+        return int(lib.llm_kv_block_bytes(self.handle, kv_type_number(kv_type), group))
 
     def close(self) -> None:
         """Frees the memory. Runners of this model must be closed before."""
@@ -227,7 +227,7 @@ class Runner:
             lib.llm_kv_pool_create,
             lib.llm_kv_pool_free,
             model.handle,
-            _kv_type(kv_type),
+            kv_type_number(kv_type),
             ffi.new("int32_t[]", capacity),
         )
         self._cancel = ffi.new("int32_t *")
@@ -436,7 +436,8 @@ def _int32(values: list[int], what: str) -> npt.NDArray[np.int32]:
         raise ArgumentError(f"a {what} does not fit 32 bits: {e}") from e
 
 
-def _kv_type(name: str) -> int:
+def kv_type_number(name: str) -> int:
+    """The native number of a KV type. Raises `ArgumentError`."""
     if name not in KV_TYPES:
         raise ArgumentError(
             f"KV type {name!r} is not known", hint=f"use one of {', '.join(KV_TYPES)}"
@@ -444,7 +445,8 @@ def _kv_type(name: str) -> int:
     return KV_TYPES[name]
 
 
-def _read_info(handle: Any, n_threads: int) -> ModelInfo:
+def read_info(handle: Any, n_threads: int) -> ModelInfo:
+    """What a `llm_model *` says of itself, also a plan."""
     raw = ffi.new("llm_model_info *")
     lib.llm_model_get_info(handle, raw)
     groups = range(raw.n_groups)

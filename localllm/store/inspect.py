@@ -102,12 +102,14 @@ class GgufFile:
     Everything is checked at open; raises `FileError`, `FormatError` or `UnsupportedError`, which
     name the file, the field, the value and the limit. Closed by `close`, by a `with` block, or when
     it is no longer referenced. Not to be used after `close`; arrays and lists stay valid.
+    header_only: the tensors' data may be absent, or still on its way, and cannot be had.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, header_only: bool = False) -> None:
         self.path = os.fspath(path)
+        opened = lib.llm_gguf_open_header if header_only else lib.llm_gguf_open
         self._handle: CData | None = create(
-            "llm_gguf *", lib.llm_gguf_open, lib.llm_gguf_close, path_bytes(path)
+            "llm_gguf *", opened, lib.llm_gguf_close, path_bytes(path)
         )
         self.version: int = lib.llm_gguf_version(self._handle)
         self.n_parts: int = lib.llm_gguf_n_parts(self._handle)
@@ -161,6 +163,8 @@ class GgufFile:
             raise ArgumentError(f"{self.path}: no tensor is called {name!r}")
         info = ffi.new("llm_tensor_info *")
         lib.llm_gguf_tensor_at(self.handle, i, info)
+        if info.data == ffi.NULL:
+            raise ArgumentError(f"{self.path}: only its header was opened")
         blocks: npt.NDArray[np.uint8] = np.frombuffer(
             ffi.buffer(info.data, info.n_bytes), np.uint8
         ).copy()

@@ -1,8 +1,8 @@
 /* localllm.h: the one door to the native engine.
  *
- * The Python binding reads this very file (and localllm_sampling.h, its second part) as its cffi
- * cdef, so it holds only plain declarations, integer defines and no macros. Every call that can fail returns an llm_status and fills `err`
- * (which may be NULL). Nothing here exits, prints or reads the environment. Strings are UTF-8.
+ * The Python binding reads this file (and localllm_sampling.h, its second part) as its cffi cdef, so
+ * it holds only plain declarations and integer defines. Every call that can fail returns an llm_status
+ * and fills `err` (or NULL). Nothing here exits, prints or reads the environment. Strings are UTF-8.
  * Objects are not thread-safe unless a comment says so; one step runs at a time per llm_exec.
  */
 #ifndef LOCALLLM_H
@@ -69,8 +69,10 @@ typedef struct llm_tensor_info {
     int32_t part; /* which file of a split set */
 } llm_tensor_info;
 
-/* Opens a file, or all parts of a split set of which any part is named; checks everything. */
+/* Opens a file, or all parts of a split set of which any part is named; checks everything. Of
+ * llm_gguf_open_header the data may be absent: to look at and to plan for. */
 llm_status llm_gguf_open(const char *path, llm_gguf **out, llm_error *err);
+llm_status llm_gguf_open_header(const char *path, llm_gguf **out, llm_error *err);
 void llm_gguf_close(llm_gguf *g);
 int32_t llm_gguf_version(const llm_gguf *g);
 int32_t llm_gguf_n_parts(const llm_gguf *g);
@@ -158,6 +160,9 @@ typedef struct llm_model_info {
 /* The gguf must outlive the model. All missing or misshapen tensors are named in one error. */
 llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_params *params,
                           llm_model **out, llm_error *err);
+/* A model without weights, for info, block and exec bytes. load_bytes: held until a load ends. */
+llm_status llm_model_plan(const llm_gguf *g, int32_t n_threads, const llm_model_params *params,
+                          uint64_t *load_bytes, llm_model **out, llm_error *err);
 void llm_model_free(llm_model *m);
 void llm_model_get_info(const llm_model *m, llm_model_info *out);
 
@@ -212,6 +217,8 @@ llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
                            const llm_exec_params *params, llm_exec **out, llm_error *err);
 void llm_exec_free(llm_exec *e);
 uint64_t llm_exec_scratch_bytes(const llm_exec *e);
+llm_status llm_exec_bytes(const llm_model *m, int32_t kv_type, int32_t n_threads,
+                          const llm_exec_params *params, uint64_t *n_bytes, llm_error *err);
 /* out_tokens [n_seqs]: the sampled token, -1 where none was asked for; its sampler has accepted it.
  * logits: NULL, or [n_tokens][n_vocab] when all_logits, else [n_seqs][n_vocab] (rows of sampled
  * sequences). logprobs: NULL, or rows [n_seqs]. After an error no sampler has changed. */

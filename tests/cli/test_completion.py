@@ -131,9 +131,12 @@ def test_offers_models(tmp_path: Path) -> None:
     (models / "mine.gguf").write_bytes(small_models.gguf())
     (models / "\x1b[31m.gguf").write_bytes(small_models.gguf())
     for command in ("run", "bench"):
-        assert complete(tmp_path, f"localllm {command} mi") == ["plain,mine"]
-    assert complete(tmp_path, "localllm pull smol") == ["plain,smollm2:135m"]
-    assert complete(tmp_path, "localllm replay abcd --model mi") == ["plain,mine"]
+        assert complete(tmp_path, f"localllm {command} min") == ["plain,mine"]
+    assert complete(tmp_path, "localllm pull smollm2:1") == [
+        "plain,smollm2:1.7b",
+        "plain,smollm2:135m",
+    ]
+    assert complete(tmp_path, "localllm replay abcd --model min") == ["plain,mine"]
     assert complete(tmp_path, "localllm run ./m") == ["file,./m"]
 
 

@@ -30,11 +30,13 @@ def home(tmp_path: Path) -> Path:
 
 def test_sorted_and_aligned(home: Path) -> None:
     lines = cli("list", home=home).stdout.splitlines()
-    assert lines[0].split() == ["NAME", "SIZE", "QUANTIZATION", "ARCHITECTURE", "ENGINE", "STATE"]
+    assert lines[0].split() == [
+        "NAME", "SIZE", "QUANTIZATION", "SOURCE", "LAST", "USED", "ENGINE", "STATE",
+    ]  # fmt: skip
     rows = [line.split() for line in lines[1:]]
     assert [row[0] for row in rows] == ["alpha:10b", "alpha:2b", "bare", "zeta"]
     assert [row[-3:-1] for row in rows] == [
-        ["mamba", "llama.cpp"], ["qwen3", "native"], ["-", "-"], ["llama", "native"],
+        ["-", "llama.cpp"], ["-", "native"], ["-", "-"], ["-", "native"],
     ]  # fmt: skip
     assert len({line.index(unit) + 2 for line, unit in zip(lines[1:3], ("MB", "kB"), strict=True)}
                | {lines[3].index(" B ") + 2}) == 1  # fmt: skip
@@ -46,15 +48,15 @@ def test_json_is_stable(home: Path) -> None:
     assert [row["name"] for row in here] == ["alpha:10b", "alpha:2b", "bare", "zeta"]
     assert {tuple(row) for row in here} == {
         ("name", "state", "size", "quantization", "architecture", "engine", "digest", "modified",
-         "path", "licence"),
+         "path", "licence", "source", "used", "elsewhere"),
     }  # fmt: skip
     assert (here[2]["architecture"], here[2]["engine"]) == (None, None)
     absent = [row for row in rows if row["state"] == "available"]
     assert absent and {tuple(row) for row in absent} == {
         ("name", "state", "size", "quantization", "architecture", "engine", "digest",
-         "download_size", "downloaded", "licence"),
+         "download_size", "downloaded", "licence", "source", "used"),
     }  # fmt: skip
-    assert all(row["engine"] == "native" for row in absent)
+    assert {"native", "llama.cpp"} >= {row["engine"] for row in absent}
 
 
 def test_empty_store_teaches(tmp_path: Path) -> None:
@@ -72,7 +74,11 @@ def test_hostile_record_is_inert(tmp_path: Path) -> None:
     assert cli("pull", "madeup", home=tmp_path, env=env).returncode == 0
     path = tmp_path / "models" / "madeup@1k.json"
     record = json.loads(path.read_text())
-    record |= {"quantization": "\x1b]0;owned\x07", "architecture": "\u202e\nfake:line  1 B"}
+    record |= {
+        "quantization": "\x1b]0;owned\x07",
+        "kind": "hub",
+        "repository": "\u202e\nfake:line  1 B",
+    }
     path.write_text(json.dumps(record))
     done = cli("list", home=tmp_path, env=env)
     assert len(done.stdout.splitlines()) == 2
@@ -96,5 +102,5 @@ def test_narrow_screen(home: Path, columns: int) -> None:
     lines = child.before.splitlines()
     assert max(map(len, lines)) < columns
     words = {word for line in lines for word in line.split()}
-    assert {"alpha:10b", "smollm2:135m", "llama.cpp", "download"} <= words
+    assert {"alpha:10b", "smollm2:135m", "llama.cpp", "here"} <= words
     assert ("NAME" in words) is (columns == 100)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localllm.engine.open import N_SEQUENCES
+from localllm.engine.memory_plan import N_SEQUENCES
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner
 from localllm.engine.sampling import Sampler

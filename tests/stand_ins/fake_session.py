@@ -111,6 +111,7 @@ class Session:
         digest: str | None = None,
         label: str = "",
         template: str | None = None,
+        beside: str = "",
         progress: Callable[[float], None] | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> Session:
@@ -146,7 +147,8 @@ class Session:
             recommended=json.loads(os.environ.get("TEST_RECOMMENDED", "{}")),
         )
         given = {"label": label, "digest": digest or "sha256:" + "0" * 64}
-        return cls(path, info, kv_type, given | ({"template": template} if template else {}))
+        given |= {k: v for k, v in {"template": template, "beside": beside}.items() if v}
+        return cls(path, info, kv_type, given)
 
     @property
     def context_used(self) -> int:
@@ -342,8 +344,14 @@ def _hold(seconds: float) -> None:
     hashlib.pbkdf2_hmac("sha256", b"", b"", max(1, int(rate * seconds)))
 
 
-def usual_template(path: Path) -> tuple[str, str] | None:
-    return None
+def used_template(path: Path, beside: str = "") -> tuple[str, str] | None:
+    from localllm.store.inspect import GgufFile
+
+    with GgufFile(path) as file:
+        own = file.metadata.get("tokenizer.chat_template")
+    if beside:
+        return ("go", beside) if "{{ ." in beside else ("argument", beside)
+    return ("file", own) if isinstance(own, str) else None
 
 
 def machine_facts() -> MachineFacts:
@@ -367,3 +375,7 @@ def machine_roofs() -> Roofs:
     from localllm.engine.machine import Roofs
 
     return Roofs(n_threads=2, n_bytes=256 << 20, read_gb_per_s=12.5, int8_gop_per_s=345.6)
+
+
+def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
+    return machine_roofs()

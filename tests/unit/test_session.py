@@ -15,7 +15,7 @@ from localllm.engine.runner import Feed, Model, Runner
 from localllm.engine.sampling import Sampler
 from localllm.errors import ArgumentError, ChatTemplateError
 from localllm.params import GenerateParams
-from localllm.session import Session, usual_template
+from localllm.session import Session, used_template
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
 LONG = GenerateParams(temperature=1.0, seed=3, max_tokens=400)
@@ -235,5 +235,5 @@ def test_where_the_template_comes_from(
     chatting: Session, session: Session, real_model: Callable[[str], Path]
 ) -> None:
     assert (chatting.info.template, session.info.template) == ("argument", "file")
-    usual = usual_template(real_model("gemma3:270m"))
-    assert usual is not None and usual[0] == "gemma" and "<start_of_turn>" in usual[1]
+    usual = used_template(real_model("gemma3:270m"))
+    assert usual is not None and usual[0] == "fallback:gemma" and "<start_of_turn>" in usual[1]

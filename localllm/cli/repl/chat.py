@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from localllm.cli import opening, output, report
 from localllm.cli.answer_view import FOLD, AnswerView, Shown
-from localllm.cli.asking import Asker, Recorder, parameters
+from localllm.cli.asking import Asker, Recorder, beginning, parameters
 from localllm.cli.interrupt import Interrupts
 from localllm.cli.options import Found, hints
 from localllm.cli.repl.terminal import no_echo
 from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
 from localllm.params import GenerateParams
+from localllm.store.settings import NOTHING_SET
+from localllm.store.settings import Settings as Carried
 
 if TYPE_CHECKING:
     from localllm.cli.opening import Opening
@@ -46,10 +49,12 @@ class Totals:
 
 @dataclass
 class Settings:
-    """What /set and /think change. sampling holds only parameters that were given."""
+    """What /set and /think change. sampling holds only parameters that were given. own_system:
+    whether the model's own instructions count where none were given."""
 
     sampling: dict[str, Any] = field(default_factory=dict)
     system: str | None = None
+    own_system: bool = True
     think: bool | str | None = None
     thinking: str = FOLD
     verbose: bool = False
@@ -100,6 +105,17 @@ class Chat:
     def recommended(self) -> Mapping[str, Any]:
         """The parameters that the open model's file recommends."""
         return self._session.info.recommended if self._session else {}
+
+    @property
+    def carried(self) -> Carried:
+        """What came with the model beside its file."""
+        return self.found.settings
+
+    @property
+    def system(self) -> str | None:
+        """The instructions that hold."""
+        own = self.carried.system if self.settings.own_system else ""
+        return own or None if self.settings.system is None else self.settings.system
 
     @property
     def last_reasoning(self) -> str:
@@ -166,7 +182,8 @@ class Chat:
             raise NoModelError(reason, f"{also}. {no_model}") from why
 
     def _use(self, found: Found, *, raw: bool) -> None:
-        self._session = opening.load(found, self.opening, ends=False)
+        opened = dataclasses.replace(self.opening, raw=raw)
+        self._session = opening.load(found, opened, ends=False)
         self.found = found
         self._asker = Asker(found, self._session, raw=raw)
 
@@ -177,7 +194,7 @@ class Chat:
             session.close()
 
     def _answer(self, asked: list[Message], sampling: dict[str, Any]) -> bool:
-        params = parameters(self.session, sampling)
+        params = parameters(self.session, {**self.carried.sampling, **sampling})
         view = AnswerView(
             self.session,
             thinking=self.settings.thinking,
@@ -205,8 +222,10 @@ class Chat:
         return not nothing
 
     def _to_send(self, asked: list[Message]) -> list[Message]:
-        system = self.settings.system
-        begin = [] if system is None else [{"role": "system", "content": system}]
+        carried = NOTHING_SET if self._asker.raw else self.carried
+        if not self.settings.own_system:
+            carried = dataclasses.replace(carried, system="")
+        begin = beginning(carried, self.settings.system)
         return [*begin, *({key: m[key] for key in _SENT if key in m} for m in asked)]
 
     def _count(self) -> None:

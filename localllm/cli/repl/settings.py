@@ -89,6 +89,7 @@ def system(repl: Repl, argument: str) -> None:
     text = _unquoted(argument)
     prompt_text.require_text("the instructions", text)
     repl.chat.settings.system = text or None
+    repl.chat.settings.own_system = False
     output.say(output.dim("The instructions hold from now on." if text else "No instructions."))
 
 
@@ -255,15 +256,18 @@ def _parameters(repl: Repl) -> str:
 def _current(repl: Repl, row: Parameter) -> str:
     """The value of a parameter and where it comes from, if it is not the default."""
     sampling, recommended = repl.chat.settings.sampling, repl.chat.recommended
+    carried = repl.chat.carried.sampling
     if row.name in sampling:
         return f"{_value(sampling[row.name])}  (set)"
+    if row.name in carried:
+        return f"{_value(carried[row.name])}  (set by the model)"
     if row.name in recommended:
         return f"{_value(recommended[row.name])}  (recommended by the model's file)"
     return "a new one for each answer" if row.name == "seed" else _value(row.default)
 
 
 def _system(repl: Repl) -> str:
-    return output.escape(repl.chat.settings.system or "There are no instructions.")
+    return output.escape(repl.chat.system or "There are no instructions.")
 
 
 def _metadata(repl: Repl, key: str) -> str | None:
@@ -276,21 +280,23 @@ def _metadata(repl: Repl, key: str) -> str | None:
 
 def _license(repl: Repl) -> str:
     model = repl.chat.found.model
-    text = model.record.licence if model and model.record else None
+    text = repl.chat.carried.licence or (model.record.licence if model and model.record else None)
     return output.escape(text or _metadata(repl, "general.license") or "The file names no licence.")
 
 
 def _template(repl: Repl) -> str:
-    from localllm.session import usual_template
+    from localllm.session import used_template
 
-    text = repl.chat.opening.template or _metadata(repl, "tokenizer.chat_template")
-    if text:
-        return output.escape(text)
-    usual = usual_template(repl.chat.found.path)
-    if usual is None:
+    if repl.chat.opening.template:
+        return output.escape(repl.chat.opening.template)
+    used = used_template(repl.chat.found.path, repl.chat.carried.template)
+    if used is None:
         return "The file has no template."
-    family, source = usual
-    return output.escape(f"{source}\n\nThe file has no template: this is the {family} family's.")
+    origin, source = used
+    if origin.startswith("fallback:"):
+        family = origin.removeprefix("fallback:")
+        source += f"\n\nThe file has no template: this is the {family} family's."
+    return output.escape(source)
 
 
 SHOWN: dict[str, Callable[[Repl], str]] = {

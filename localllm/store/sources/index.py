@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from localllm.errors import FileError, LocalLLMError
+from localllm.errors import DownloadError, FileError, LocalLLMError
 from localllm.store.catalog import Part
 from localllm.store.durable import TEMPORARY, fsync_folder
 
@@ -35,10 +35,6 @@ _UNREACHABLE = (
     "Read timed out",
 )
 _DISK_REFUSALS = ("No space left on device", "Disk quota exceeded", "File too large")
-
-
-class DownloadError(LocalLLMError):
-    """A part of a model could not be fetched."""
 
 
 class HashError(DownloadError):

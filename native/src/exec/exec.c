@@ -93,11 +93,7 @@ static void lay_out(llm_exec *e, bump *b) {
         take(b, (uint64_t)(h->n_layers + 1) * (uint64_t)e->turns_per_layer * sizeof *e->turns);
 }
 
-llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
-                           const llm_exec_params *params, llm_exec **out, llm_error *err) {
-    if (!m || !p || !t || !params || !out) {
-        return llm_fail(err, LLM_E_ARGUMENT, "exec: a null argument");
-    }
+static llm_status check_params(const llm_model *m, const llm_exec_params *params, llm_error *err) {
     if (params->max_tokens < 1 || params->max_tokens > (1 << 20) || params->max_sequences < 1
         || params->max_sequences > params->max_tokens) {
         return llm_fail(
@@ -109,17 +105,50 @@ llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
         return llm_fail(err, LLM_E_ARGUMENT, "exec: n_sampled is %d, allowed are 0 to %d",
                         params->n_sampled, m->h.n_vocab);
     }
+    return LLM_OK;
+}
+
+/* All that decides the layout of an executor's buffers. */
+static llm_exec sized(const llm_model *m, int32_t kv_dim, int32_t n_threads,
+                      const llm_exec_params *params) {
+    return (llm_exec){.m = m,
+                      .n_threads = n_threads,
+                      .max_tokens = params->max_tokens,
+                      .max_seqs = params->max_sequences,
+                      .n_sampled = params->n_sampled ? params->n_sampled : m->h.n_vocab,
+                      .cancel = params->cancel,
+                      .dim = kv_dim};
+}
+
+llm_status llm_exec_bytes(const llm_model *m, int32_t kv_type, int32_t n_threads,
+                          const llm_exec_params *params, uint64_t *n_bytes, llm_error *err) {
+    if (!m || !params || !n_bytes || n_threads < 1 || !llm_kv_block_bytes(m, kv_type, 0)) {
+        return llm_fail(err, LLM_E_ARGUMENT,
+                        "exec: a null argument, %d threads or kv type %d out of range", n_threads,
+                        kv_type);
+    }
+    llm_status s = check_params(m, params, err);
+    if (s != LLM_OK) return s;
+    llm_exec e = sized(m, llm_kv_dim(m, kv_type), n_threads, params);
+    bump measure = {NULL, 0};
+    lay_out(&e, &measure);
+    *n_bytes = measure.used;
+    return LLM_OK;
+}
+
+llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
+                           const llm_exec_params *params, llm_exec **out, llm_error *err) {
+    if (!m || !p || !t || !params || !out) {
+        return llm_fail(err, LLM_E_ARGUMENT, "exec: a null argument");
+    }
+    if (m->is_plan) return llm_fail(err, LLM_E_ARGUMENT, "exec: the model is a plan, no weights");
+    llm_status s = check_params(m, params, err);
+    if (s != LLM_OK) return s;
     llm_exec *e = calloc(1, sizeof *e);
     if (!e) return llm_fail(err, LLM_E_MEMORY, "no memory for an executor");
-    e->m = m;
+    *e = sized(m, p->group[0].layout.dim, llm_threads_count(t), params);
     e->pool = p;
     e->threads = t;
-    e->n_threads = llm_threads_count(t);
-    e->max_tokens = params->max_tokens;
-    e->max_seqs = params->max_sequences;
-    e->n_sampled = params->n_sampled ? params->n_sampled : m->h.n_vocab;
-    e->cancel = params->cancel;
-    e->dim = p->group[0].layout.dim;
     bump measure = {NULL, 0};
     lay_out(e, &measure);
     bump region = {llm_os_alloc(measure.used), 0};

@@ -76,6 +76,7 @@ static llm_status check_presence(const llm_gguf_part *first, char *path, int32_t
 static llm_status open_siblings(llm_gguf *g, const char *given, llm_error *err) {
     llm_gguf_part *first = &g->parts[0];
     int32_t number = 0, named_count = 0, count = (int32_t)first->split_count;
+    bool header_only = first->header_only;
     if (!read_suffix(given, &number, &named_count))
         return llm_gguf_fail(
             first, err, LLM_E_FORMAT,
@@ -100,17 +101,17 @@ static llm_status open_siblings(llm_gguf *g, const char *given, llm_error *err) 
     for (int32_t i = 1; i <= count && status == LLM_OK; i++) {
         if (i == number) continue;
         write_number(path, i);
-        status = llm_gguf_part_open(&g->parts[g->n_parts++], path, err);
+        status = llm_gguf_part_open(&g->parts[g->n_parts++], path, header_only, err);
     }
     free(path);
     return status;
 }
 
-static llm_status open_set(llm_gguf *g, const char *path, llm_error *err) {
+static llm_status open_set(llm_gguf *g, const char *path, bool header_only, llm_error *err) {
     g->parts = malloc(sizeof *g->parts);
     if (!g->parts) return refuse_memory(err);
     g->n_parts = 1;
-    llm_status status = llm_gguf_part_open(&g->parts[0], path, err);
+    llm_status status = llm_gguf_part_open(&g->parts[0], path, header_only, err);
     if (status == LLM_OK && g->parts[0].is_split) status = open_siblings(g, path, err);
     return status == LLM_OK ? llm_gguf_join(g, err) : status;
 }
@@ -142,12 +143,20 @@ static llm_status finish(llm_status status, llm_gguf *g, llm_gguf **out) {
     return status;
 }
 
-llm_status llm_gguf_open(const char *path, llm_gguf **out, llm_error *err) {
-    if (!path || !out) return llm_fail(err, LLM_E_ARGUMENT, "llm_gguf_open: path or out is NULL");
+static llm_status open_path(const char *path, bool header_only, llm_gguf **out, llm_error *err) {
+    if (!path || !out) return llm_fail(err, LLM_E_ARGUMENT, "open of a file: path or out is NULL");
     *out = NULL;
     llm_gguf *g = calloc(1, sizeof *g);
     if (!g) return refuse_memory(err);
-    return finish(open_set(g, path, err), g, out);
+    return finish(open_set(g, path, header_only, err), g, out);
+}
+
+llm_status llm_gguf_open(const char *path, llm_gguf **out, llm_error *err) {
+    return open_path(path, false, out, err);
+}
+
+llm_status llm_gguf_open_header(const char *path, llm_gguf **out, llm_error *err) {
+    return open_path(path, true, out, err);
 }
 
 llm_status llm_gguf_open_memory(const llm_gguf_buffer *buffers, int32_t n_buffers, llm_gguf **out,

@@ -58,8 +58,10 @@ static llm_status set_path(llm_gguf_part *part, const char *path, llm_error *err
     return LLM_OK;
 }
 
-llm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, llm_error *err) {
+llm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, bool header_only,
+                              llm_error *err) {
     llm_status status = set_path(part, path, err);
+    part->header_only = header_only;
     if (status == LLM_OK) status = llm_file_map_open(path, &part->map, err);
     if (status != LLM_OK) return status;
     part->bytes = part->map.bytes;

@@ -42,13 +42,16 @@ typedef struct llm_gguf_part {
     uint8_t *name_bytes;      /* owned: their lengths */
     uint32_t n_tensors;
     uint64_t data_at; /* where the data section starts; may lie past a file without data */
+    bool header_only; /* the data section may be absent: data pointers are NULL */
     bool is_split;    /* split.count is over 1 */
     int64_t split_no, split_count;
     int64_t split_tensors; /* in all parts; -1 when not stated */
 } llm_gguf_part;
 
-/* Maps path and reads all of it. part is zeroed first; on failure too it must be closed. */
-llm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, llm_error *err);
+/* Maps path and reads all of it, or of a file that may lack its data the header alone. part is zeroed
+ * first; on failure too it must be closed. */
+llm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, bool header_only,
+                              llm_error *err);
 /* The same for n_bytes at bytes, which must outlive the part. */
 llm_status llm_gguf_part_open_buffer(llm_gguf_part *part, const char *label, const uint8_t *bytes,
                                      uint64_t n_bytes, llm_error *err);

@@ -161,7 +161,7 @@ static llm_status read_list(llm_gguf_part *part, uint64_t **offsets, llm_error *
     return LLM_OK;
 }
 
-/* Turns offsets into pointers inside the file. */
+/* Turns offsets into pointers inside the file, if its data has to be there. */
 static llm_status place(llm_gguf_part *part, const uint64_t *offsets, llm_error *err) {
     uint64_t mask = part->alignment - 1;
     part->data_at = part->at + (-part->at & mask); /* at <= 2^63: the file is mapped */
@@ -173,13 +173,18 @@ static llm_status place(llm_gguf_part *part, const uint64_t *offsets, llm_error 
                                  "tensor %s: offset %" PRIu64 "; it has to be a multiple of the "
                                  "alignment %" PRIu64,
                                  name_of(part, i).text, offsets[i], part->alignment);
-        if (offsets[i] > room || t->n_bytes > room - offsets[i])
+        if (!part->header_only && (offsets[i] > room || t->n_bytes > room - offsets[i]))
             return llm_gguf_fail(part, err, LLM_E_FORMAT,
                                  "tensor %s: %" PRIu64 " bytes at offset %" PRIu64
                                  "; the file's data section has %" PRIu64
                                  " bytes (was the download cut short?)",
                                  name_of(part, i).text, t->n_bytes, offsets[i], room);
-        t->data = part->bytes + part->data_at + offsets[i];
+        if (offsets[i] > INT64_MAX / 2 || t->n_bytes > INT64_MAX / 2)
+            return llm_gguf_fail(part, err, LLM_E_FORMAT,
+                                 "tensor %s: %" PRIu64 " bytes at offset %" PRIu64
+                                 "; no file is that large",
+                                 name_of(part, i).text, t->n_bytes, offsets[i]);
+        if (!part->header_only) t->data = part->bytes + part->data_at + offsets[i];
     }
     return LLM_OK;
 }
@@ -195,13 +200,14 @@ static int compare_ranges(const void *left, const void *right) {
 }
 
 /* Ranges that are disjoint and inside the file also have a sum that is. */
-static llm_status check_overlap(llm_gguf_part *part, uint64_t *data_end, llm_error *err) {
+static llm_status check_overlap(llm_gguf_part *part, const uint64_t *offsets, uint64_t *data_end,
+                                llm_error *err) {
     uint32_t n = part->n_tensors;
     range *ranges = malloc((n ? n : 1) * sizeof *ranges);
     if (!ranges)
         return llm_gguf_fail(part, err, LLM_E_MEMORY, "out of memory for %" PRIu32 " tensors", n);
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t begin = (uint64_t)(part->tensors[i].data - part->bytes);
+        uint64_t begin = part->data_at + offsets[i];
         ranges[i] = (range){begin, begin + part->tensors[i].n_bytes, i};
     }
     llm_status status = LLM_OK;
@@ -242,8 +248,8 @@ llm_status llm_gguf_read_tensors(llm_gguf_part *part, llm_error *err) {
     uint64_t *offsets = NULL, data_end = part->at;
     llm_status status = read_list(part, &offsets, err);
     if (status == LLM_OK) status = place(part, offsets, err);
-    if (status == LLM_OK) status = check_overlap(part, &data_end, err);
-    if (status == LLM_OK) status = check_tail(part, data_end, err);
+    if (status == LLM_OK) status = check_overlap(part, offsets, &data_end, err);
+    if (status == LLM_OK && !part->header_only) status = check_tail(part, data_end, err);
     free(offsets);
     return status;
 }

@@ -21,6 +21,8 @@ static llm_kv_layout layout_of(const llm_model *m, int32_t kv_type, int32_t grou
     return l;
 }
 
+int32_t llm_kv_dim(const llm_model *m, int32_t kv_type) { return layout_of(m, kv_type, 0).dim; }
+
 uint64_t llm_kv_block_bytes(const llm_model *m, int32_t kv_type, int32_t group) {
     if (!m || group < 0 || group >= m->n_groups) return 0;
     if (kv_type != LLM_KV_F16 && kv_type != LLM_KV_Q8_0) return 0;

@@ -33,6 +33,9 @@ struct llm_kv_pool {
     } group[LLM_MAX_GROUPS];
 };
 
+/* The padded head dimension of a valid kv type. */
+int32_t llm_kv_dim(const llm_model *m, int32_t kv_type);
+
 static inline uint64_t llm_kv_head_offset(const llm_kv_layout *l, int32_t layer_in_group,
                                           int32_t kv_head) {
     return 2 * l->part_bytes

@@ -108,7 +108,7 @@ static bool is_allowed(const llm_arch *a, need n) {
 
 /* cols values to next_float; the first failure is kept in read_error. */
 static void read_vector(binder *b, const llm_format *f, const llm_tensor_info *t, int64_t cols) {
-    if (b->read_error.status != LLM_OK) return;
+    if (b->read_error.status != LLM_OK || b->m->is_plan) return;
     uint8_t *raw = malloc((size_t)t->n_bytes + 1);
     if (!raw) {
         llm_fail(&b->read_error, LLM_E_MEMORY, "no memory for %s", t->name);
@@ -182,6 +182,7 @@ static llm_status read_rope_factors(binder *b, float **out, llm_error *err) {
     llm_tensor_info t;
     if (i < 0 || llm_gguf_tensor_at(b->g, i, &t) != LLM_OK) return LLM_OK;
     b->used[i] = 1;
+    if (b->m->is_plan) return LLM_OK;
     int32_t n = b->m->h.n_rot / 2;
     if (t.type != LLM_F32 || t.dims[0] != n || t.n_bytes != (uint64_t)n * 4) {
         return llm_fail(err, LLM_E_FORMAT, "rope_freqs.weight is not F32 [%d]", n);
@@ -235,7 +236,8 @@ llm_status llm_bind_tensors(const llm_gguf *g, llm_model *m, llm_error *err) {
         b.fill = true;
         b.next_float = m->floats;
         bind_all(&b);
-        if (!m->output.format) m->output = m->token_embd;
+        m->tied = !m->output.format;
+        if (m->tied) m->output = m->token_embd;
         if (b.read_error.status != LLM_OK) {
             s = llm_fail(err, b.read_error.status, "%s", b.read_error.message);
         } else {

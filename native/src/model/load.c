@@ -6,9 +6,9 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 
-llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_params *params,
-                          llm_model **out, llm_error *err) {
-    if (!g || !t || !out) return llm_fail(err, LLM_E_ARGUMENT, "model load: a null argument");
+/* A model without weights. */
+static llm_status begin(const llm_gguf *g, const llm_model_params *params, llm_model **out,
+                        llm_error *err) {
     const llm_kernels *kernels = llm_kernels_of(params ? params->isa : NULL);
     if (!kernels) {
         return llm_fail(err, LLM_E_ARGUMENT,
@@ -19,18 +19,53 @@ llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_par
     llm_model *m = calloc(1, sizeof *m);
     if (!m) return llm_fail(err, LLM_E_MEMORY, "no memory for a model");
     m->kernels = kernels;
-    llm_status s = llm_read_hparams(g, m, err);
+    *out = m;
+    return llm_read_hparams(g, m, err);
+}
+
+/* What both kinds of models end with: an error names the file. */
+static llm_status end(llm_status s, const llm_gguf *g, llm_model *m, llm_model **out,
+                      llm_error *err) {
+    if (s == LLM_OK) {
+        *out = m;
+        return s;
+    }
+    bool of_file = m != NULL;
+    llm_model_free(m);
+    if (!err || !of_file) return s;
+    llm_error inner = *err;
+    return llm_gguf_fail(&g->parts[0], err, s, "%s", inner.message);
+}
+
+llm_status llm_model_load(const llm_gguf *g, llm_threads *t, const llm_model_params *params,
+                          llm_model **out, llm_error *err) {
+    if (!g || !t || !out) return llm_fail(err, LLM_E_ARGUMENT, "model load: a null argument");
+    if (g->parts[0].header_only) {
+        return llm_gguf_fail(&g->parts[0], err, LLM_E_ARGUMENT,
+                             "only its header was opened: it can be planned, not loaded");
+    }
+    llm_model *m = NULL;
+    llm_status s = begin(g, params, &m, err);
     if (s == LLM_OK) s = llm_bind_tensors(g, m, err);
     if (s == LLM_OK) s = llm_place_weights(m, g, t, params, err);
-    if (s != LLM_OK) {
-        llm_model_free(m);
-        if (!err) return s;
-        llm_error inner = *err;
-        return llm_gguf_fail(&g->parts[0], err, s, "%s", inner.message);
+    if (s == LLM_OK && params && params->progress) *(volatile int32_t *)params->progress = 1000;
+    return end(s, g, m, out, err);
+}
+
+llm_status llm_model_plan(const llm_gguf *g, int32_t n_threads, const llm_model_params *params,
+                          uint64_t *load_bytes, llm_model **out, llm_error *err) {
+    if (!g || !out || !load_bytes || n_threads < 1) {
+        return llm_fail(err, LLM_E_ARGUMENT, "model plan: a null argument, or %d threads",
+                        n_threads);
     }
-    if (params && params->progress) *(volatile int32_t *)params->progress = 1000;
-    *out = m;
-    return LLM_OK;
+    llm_model *m = NULL;
+    llm_status s = begin(g, params, &m, err);
+    if (s == LLM_OK) {
+        m->is_plan = true;
+        s = llm_bind_tensors(g, m, err);
+    }
+    if (s == LLM_OK) s = llm_plan_weights(m, params, n_threads, load_bytes, err);
+    return end(s, g, m, out, err);
 }
 
 void llm_model_free(llm_model *m) {

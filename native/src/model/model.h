@@ -53,6 +53,8 @@ struct llm_model {
     uint64_t mapped_bytes;
     bool was_refused; /* see llm_model_info */
     uint64_t n_params;
+    bool tied;     /* output is token_embd */
+    bool is_plan;  /* there are no weights, only their sizes */
 };
 
 /* hparams.c */
@@ -65,5 +67,8 @@ llm_status llm_bind_tensors(const llm_gguf *g, llm_model *m, llm_error *err);
  * was asked for or the panels do not fit into memory. */
 llm_status llm_place_weights(llm_model *m, const llm_gguf *g, llm_threads *t,
                              const llm_model_params *params, llm_error *err);
+/* The sizes of that, for as many panels as there are, whatever the free memory. */
+llm_status llm_plan_weights(llm_model *m, const llm_model_params *params, int32_t n_threads,
+                            uint64_t *load_bytes, llm_error *err);
 
 #endif

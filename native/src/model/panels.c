@@ -117,7 +117,7 @@ static void add_item(pack_plan *p, llm_weight *w) {
 /* Every matrix once. */
 static void plan_items(llm_model *m, pack_plan *p) {
     add_item(p, &m->token_embd);
-    if (m->output.raw != m->token_embd.raw) add_item(p, &m->output);
+    if (!m->tied) add_item(p, &m->output);
     for (int32_t i = 0; i < m->h.n_layers; i++) {
         llm_layer *l = &m->layers[i];
         llm_weight *of_layer[MATRICES_PER_LAYER] = {&l->q,    &l->k,  &l->v,   &l->o,
@@ -139,12 +139,26 @@ static llm_status run_plan(llm_model *m, llm_threads *t, pack_plan *p, llm_error
     llm_threads_run(t, pack_job, p);
     if (p->error.status != LLM_OK) return llm_fail(err, p->error.status, "%s", p->error.message);
     if (atomic_load(&p->stopped)) return llm_fail(err, LLM_E_CANCELLED, "loading was cancelled");
-    bool tied = m->output.raw == m->token_embd.raw;
     for (int32_t i = 0; i < p->n_items; i++) {
         p->items[i].weight->panels = m->panels + p->items[i].offset;
         p->items[i].weight->raw = NULL;
     }
-    if (tied) m->output = m->token_embd;
+    if (m->tied) m->output = m->token_embd;
+    return LLM_OK;
+}
+
+llm_status llm_plan_weights(llm_model *m, const llm_model_params *params, int32_t n_threads,
+                            uint64_t *load_bytes, llm_error *err) {
+    size_t n = (size_t)m->h.n_layers * MATRICES_PER_LAYER + 2;
+    pack_plan p = {.params = params};
+    p.items = calloc(n + 1, sizeof *p.items);
+    if (!p.items) return llm_fail(err, LLM_E_MEMORY, "no memory to plan %zu panels", n);
+    plan_items(m, &p);
+    bool raw = params && params->raw_weights;
+    m->panel_bytes = raw ? 0 : p.panel_bytes;
+    m->mapped_bytes = raw ? p.raw_bytes : 0;
+    *load_bytes = raw ? 0 : (uint64_t)n_threads * p.buffer_bytes;
+    free(p.items);
     return LLM_OK;
 }
 

@@ -1,0 +1,72 @@
+"""`localllm plan`: what a model takes of this machine's memory, before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from localllm.cli import output
+from localllm.cli.options import ModelName, Number, find_model, hints, machine_options
+from localllm.cli.table import Column, render, screen_width
+
+_COLUMNS = (
+    Column("CONTEXT", right=True),
+    Column("KV TYPE"),
+    Column("WEIGHTS", right=True),
+    Column("CACHE", right=True),
+    Column("BUFFERS", right=True),
+    Column("TOTAL", right=True),
+    Column("FITS"),
+)
+
+
+@click.command("plan")
+@click.argument("model", metavar="NAME|PATH", type=ModelName())
+@click.option("--ctx", type=Number(int, 0, 2**24), default=0, help="Only for so many tokens.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@machine_options
+def command(model: str, ctx: int, as_json: bool, threads: int, isa: str | None) -> None:
+    """Show the memory that a model takes, and the context that fits.
+
+    The figures come from the code that allocates: weights as they are packed, the cache of keys and
+    values for a context, the buffers of a step. Nothing is loaded; the file may even lack its data.
+    """
+    found = find_model(model, may_pull=False)
+    from localllm.session import memory_plans  # numpy and the native reader
+
+    with hints(found):
+        facts = memory_plans(found.path, n_ctx=ctx, n_threads=threads, isa=isa)
+    facts = {"model": found.label, **facts}
+    output.emit(json.dumps(facts) + "\n" if as_json else _text(facts))
+
+
+def _text(facts: dict[str, Any]) -> str:
+    size = output.size_text
+    lines = [
+        f"{output.escape_line(facts['model'])}: {output.escape_line(facts['architecture'])}, "
+        f"{output.count_text(facts['parameters'])} parameters, "
+        f"trained on {facts['trained']} tokens",
+        f"{size(facts['free_bytes'])} of {size(facts['memory_bytes'])} are free here",
+        "",
+    ]
+    rows = [
+        [
+            str(row["n_ctx"]),
+            row["kv_type"],
+            size(row["weight_bytes"]),
+            size(row["kv_bytes"]),
+            size(row["scratch_bytes"]),
+            size(row["total_bytes"]),
+            "yes" if row["fits"] else "no",
+        ]
+        for row in facts["plans"]
+    ]
+    chosen, refused = facts["chosen"], facts["refused"]
+    if refused:
+        end = f"\n{output.escape(refused)}\n"
+    else:
+        how = ", with weights read from the file as needed" if chosen["mapped_bytes"] else ""
+        end = f"\n`localllm run` takes a context of {chosen['n_ctx']} tokens{how}.\n"
+    return "\n".join(lines) + "\n" + render(_COLUMNS, rows, screen_width()) + end

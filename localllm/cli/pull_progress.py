@@ -1,0 +1,147 @@
+"""What a pull is about to bring, and how far it is."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+
+from localllm.cli import output
+from localllm.store.offer import Offer
+from localllm.store.transfer.progress import Progress
+
+_INTERVAL_S = 0.5  # between JSON lines
+_BAR_WIDTH = 12
+
+
+class JsonProgress:
+    """A JSON line for the offer, when a state begins and ends, and twice a second between."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer, self._state, self._written_at = offer, "", 0.0
+
+    def begin(self, free_bytes: int) -> None:
+        offer = self._offer
+        self._write(
+            {
+                "stage": "offer",
+                "source": offer.source,
+                "repository": offer.repository,
+                "revision": offer.revision,
+                "files": [
+                    {"name": f.name, "size": f.size, "sha256": f.sha256} for f in offer.files
+                ],
+                "size": offer.size,
+                "quantization": offer.quantization,
+                "licence": offer.licence,
+                "in_place": [str(path) for path in offer.in_place],
+                "free_bytes": free_bytes,
+                "notes": list(offer.notes),
+            }
+        )
+
+    def report(self, progress: Progress) -> None:
+        now = time.monotonic()
+        ends = progress.n_bytes == progress.size
+        if not (progress.state != self._state or ends or now - self._written_at >= _INTERVAL_S):
+            return
+        self._state, self._written_at = progress.state, now
+        document = asdict(progress)
+        self._write(
+            {
+                "stage": document.pop("state"),
+                "bytes": document.pop("all_bytes"),
+                "total_bytes": document.pop("all_size"),
+                **document,
+            }
+        )
+
+    def end(self) -> None:
+        """Nothing is left on the screen."""
+
+    def _write(self, document: dict[str, object]) -> None:
+        output.emit(json.dumps({"model": str(self._offer.ref), **document}) + "\n")
+
+
+class TextProgress:
+    """What is offered in some lines; then one with a bar, speed and remaining time on a terminal,
+    else a line for each tenth."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+        self._line = output.ProgressLine()
+        self._tenth = 0
+        self._state = ""
+
+    def begin(self, free_bytes: int) -> None:
+        offer = self._offer
+        size = output.size_text(offer.size) if offer.size is not None else "unknown size"
+        revision = f" at {offer.revision.removeprefix('sha256:')[:12]}" if offer.revision else ""
+        output.say(output.escape_line(f"{offer.ref}: {offer.repository}{revision}"))
+        n = len(offer.files)
+        what = offer.files[0].name if n == 1 else f"{n} files, the first is {offer.files[0].name}"
+        output.say(output.escape_line(f"  {what}, {size}, {_facts(offer)}"))
+        if offer.in_place:
+            output.say(output.escape_line(f"  It is here already: {offer.in_place[0]}"))
+        elif offer.size is not None:
+            output.say(f"  {output.size_text(free_bytes)} are free on the disk; {_fit(offer.size)}")
+        for note in offer.notes:
+            output.note(note)
+
+    def report(self, progress: Progress) -> None:
+        share = _share(progress)
+        if self._line.enabled:
+            self._line.draw(_line(progress, share))
+            return
+        if progress.state != self._state:
+            self._state = progress.state
+            output.say(output.escape_line(f"{self._offer.ref}: {progress.state}"))
+        if share is not None and int(share * 10) > self._tenth:
+            self._tenth = int(share * 10)
+            output.say(f"{self._offer.ref}: {self._tenth * 10} %")
+
+    def end(self) -> None:
+        self._line.clear()
+
+
+def _facts(offer: Offer) -> str:
+    facts = [offer.quantization, f"licence: {offer.licence or 'not stated'}"]
+    if offer.n_params:
+        facts.insert(0, f"{output.count_text(offer.n_params)} parameters")
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _fit(size: int) -> str:
+    """Whether the weights fit into the memory of this machine, as far as their size tells."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    if size > memory.total:
+        return (
+            f"this machine has {output.size_text(memory.total)} of memory, less than the model: it "
+            "will not run here"
+        )
+    if size > memory.available:
+        return f"only {output.size_text(memory.available)} of memory are free at this moment"
+    return f"{output.size_text(memory.available)} of memory are free, so it fits"
+
+
+def _share(progress: Progress) -> float | None:
+    return progress.all_bytes / progress.all_size if progress.all_size else None
+
+
+def _line(progress: Progress, share: float | None) -> str:
+    text = f"{progress.state:11} "
+    if share is not None:
+        filled = int(share * _BAR_WIDTH)
+        text += f"[{'#' * filled}{'-' * (_BAR_WIDTH - filled)}] {share:4.0%}  "
+    text += output.size_text(progress.all_bytes)
+    if progress.all_size is not None:
+        text += f" of {output.size_text(progress.all_size)}"
+    if progress.bytes_per_s:
+        text += f"  {output.size_text(int(progress.bytes_per_s))}/s"
+    if progress.eta_s is not None:
+        text += f"  {output.duration_text(progress.eta_s)} left"
+    if progress.n_files > 1:
+        text += f"  file {progress.index} of {progress.n_files}"
+    return text

@@ -1,0 +1,1 @@
+"""What this program offers to others over HTTP."""

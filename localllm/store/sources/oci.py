@@ -1,0 +1,191 @@
+"""OCI registries as a source: Ollama's, Docker's, or one's own.
+
+A manifest names the layers of a model by their sha256, so whatever server sends them, only the
+right bytes are taken. Protocol: https://github.com/opencontainers/distribution-spec/blob/main/spec.md
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable
+from urllib.parse import urlencode, urlsplit
+
+from localllm.errors import DownloadError
+from localllm.store import manifest as manifests
+from localllm.store.foreign.ollama import settings_of
+from localllm.store.manifest import Layer, Manifest
+from localllm.store.offer import Location, Offer, RemoteFile
+from localllm.store.settings import MAX_TEXT
+from localllm.store.transfer.small import Small, get
+from localllm.store.wanted import OciName
+
+SOURCE = "oci"
+#: Registries that people name by the site they see.
+_API_HOSTS = {"ollama.com": "registry.ollama.ai", "docker.io": "registry-1.docker.io"}
+_MAX_TOKEN_BYTES = 64 << 10
+_PAIR = re.compile(r'([a-zA-Z]+)="([^"\\]*)"')
+
+Get = Callable[..., Small]
+
+
+def resolve(wanted: OciName, *, get: Get = get) -> Offer:
+    """What the registry has under the name. Raises `DownloadError`, `FormatError`,
+    `UnsupportedError`."""
+    registry = Registry(wanted, get)
+    digest, manifest = registry.manifest(wanted.tag)
+    models = manifest.of("model")
+    config = _config(registry, manifest)
+    settings = settings_of(manifest, registry.text)
+    return Offer(
+        ref=wanted.ref,
+        source=SOURCE,
+        repository=f"{wanted.authority}/{wanted.repository}:{wanted.tag}",
+        revision=f"sha256:{digest}",
+        files=tuple(registry.file(layer, i, len(models)) for i, layer in enumerate(models)),
+        quantization=config.get("quantization", ""),
+        architecture=config.get("architecture", ""),
+        licence=settings.licence.strip().split("\n")[0][:80],
+        settings=settings,
+    )
+
+
+class Registry:
+    """One repository of a registry, with the anonymous token that it may ask for."""
+
+    def __init__(self, wanted: OciName, get: Get) -> None:
+        host = _API_HOSTS.get(wanted.host, wanted.host)
+        repository = wanted.repository
+        if "/" not in repository and host in _API_HOSTS.values():
+            repository = f"library/{repository}"
+        authority = host if wanted.port is None else f"{host}:{wanted.port}"
+        scheme = "http" if _is_loopback(host) else "https"
+        self.base = f"{scheme}://{authority}/v2/{repository}"
+        self._repository, self._get, self._token = repository, get, ""
+
+    def manifest(self, tag: str) -> tuple[str, Manifest]:
+        """The manifest of a tag, and the sha256 of its bytes."""
+        answer = self._ask(f"{self.base}/manifests/{tag}", manifests.ACCEPT, manifests.MAX_BYTES)
+        return answer.sha256, manifests.parse(answer.body)
+
+    def text(self, layer: Layer) -> str:
+        """A small layer as a text, checked against its digest."""
+        if layer.size > MAX_TEXT:
+            return ""
+        answer = self._ask(self._blob(layer), "*/*", MAX_TEXT)
+        if answer.sha256 != layer.sha256:
+            raise DownloadError(
+                f"the registry sent another layer than its manifest names: expected sha256 "
+                f"{layer.sha256}, got {answer.sha256}"
+            )
+        return answer.body.decode("utf-8", "replace")
+
+    def file(self, layer: Layer, i: int, n: int) -> RemoteFile:
+        """A model layer as a file to fetch."""
+        name = layer.title or f"sha256:{layer.sha256[:12]}" + (
+            f" ({i + 1} of {n})" if n > 1 else ""
+        )
+
+        def locate() -> Location:
+            return Location(self._blob(layer), self._headers("application/octet-stream"))
+
+        return RemoteFile(name, layer.size, layer.sha256, locate)
+
+    def _blob(self, layer: Layer) -> str:
+        return f"{self.base}/blobs/sha256:{layer.sha256}"
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        headers = {"Accept": accept}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def _ask(self, url: str, accept: str, max_bytes: int) -> Small:
+        answer = self._get(url, self._headers(accept), max_bytes)
+        if answer.status == 401 and not self._token:
+            self._token = self._anonymous_token(answer.headers.get("www-authenticate", ""))
+            answer = self._get(url, self._headers(accept), max_bytes)
+        if answer.status != 200:
+            raise self._refused(url, answer)
+        return answer
+
+    def _anonymous_token(self, challenge: str) -> str:
+        """The token that anybody gets where the registry sends people for one. Nothing secret goes
+        there, and what comes back goes to the registry alone."""
+        scheme, _, rest = challenge.partition(" ")
+        pairs = dict(_PAIR.findall(rest))
+        realm = urlsplit(pairs.get("realm", ""))
+        encrypted = realm.scheme == "https" or (
+            realm.scheme == "http" and _is_loopback(realm.hostname or "")
+        )
+        if scheme.lower() != "bearer" or not encrypted:
+            raise DownloadError(
+                f"the registry {urlsplit(self.base).netloc} wants a login, which is not supported",
+                "Public models need none. For others, download the GGUF file with its own tools.",
+            )
+        asked = {
+            "service": pairs.get("service", ""),
+            "scope": f"repository:{self._repository}:pull",
+        }
+        answer = self._get(
+            f"{realm.geturl()}?{urlencode(asked)}", {"Accept": "application/json"}, _MAX_TOKEN_BYTES
+        )
+        try:
+            document = json.loads(answer.body)
+            token = document.get("token") or document.get("access_token")
+        except (ValueError, AttributeError, RecursionError):
+            token = None
+        if answer.status != 200 or not isinstance(token, str) or not _is_header(token):
+            raise DownloadError(
+                f"{realm.netloc} gives no token for {self._repository} (it answered "
+                f"{answer.status})",
+                "The model may be private, or its name misspelled.",
+            )
+        return token
+
+    def _refused(self, url: str, answer: Small) -> DownloadError:
+        host = urlsplit(url).netloc
+        if answer.status == 404:
+            return DownloadError(
+                f"{host} has no {url.partition('/v2/')[2].split('/manifests/')[0]} with this tag",
+                "Check the name and the tag on the registry's site.",
+            )
+        return DownloadError(f"{host} answered {answer.status} for {url[:300]}")
+
+
+def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
+    """Quantization and architecture from the configuration, which Ollama and Docker spell alike
+    enough; {} where it says nothing."""
+    if manifest.config is None or not 0 < manifest.config.size <= MAX_TEXT:
+        return {}
+    try:
+        document = json.loads(registry.text(manifest.config))
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(document, dict) and isinstance(document.get("config"), dict):
+        document = {**document, **document["config"]}
+    if not isinstance(document, dict):
+        return {}
+    keys = {
+        "quantization": ("file_type", "quantization"),
+        "architecture": ("model_family", "architecture"),
+    }
+    found: dict[str, str] = {}
+    for name, spelled in keys.items():
+        for key in spelled:
+            value = document.get(key)
+            if isinstance(value, str) and 0 < len(value) <= 40 and value.isprintable():
+                found.setdefault(name, value)
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_header(token: str) -> bool:
+    return 0 < len(token) <= 32768 and token.isascii() and token.isprintable() and " " not in token

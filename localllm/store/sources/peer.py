@@ -1,0 +1,97 @@
+"""Another localllm in this network: `http://host:port/NAME`, served there by `localllm share`.
+
+It lists a model's files with their sizes and hashes, so what arrives is verified like a download
+from anywhere. The key of a share that asks for one is read from LOCALLLM_API_KEY."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from localllm.errors import DownloadError
+from localllm.store.identifiers import Digest
+from localllm.store.offer import Location, Offer, RemoteFile
+from localllm.store.settings import from_document
+from localllm.store.transfer.small import get
+from localllm.store.wanted import PeerName
+
+SOURCE = "peer"
+KEY_VARIABLE = "LOCALLLM_API_KEY"
+#: The paths that a share answers; NAME is a name in its store.
+MODEL_PATH, FILE_PATH = "/localllm/models/", "/localllm/files/"
+_MAX_BYTES = 4 << 20
+_MOST_FILES = 999
+_MOST_BYTES = 1 << 50
+
+
+def resolve(wanted: PeerName) -> Offer:
+    """What the peer has under the name. Raises `DownloadError`."""
+    name, headers = quote(str(wanted.ref), safe=""), _headers()
+    answer = get(f"{wanted.url}{MODEL_PATH}{name}", headers, _MAX_BYTES)
+    host = wanted.url.partition("://")[2]
+    if answer.status in (401, 403):
+        raise DownloadError(
+            f"{host} asks for a key", f"Set {KEY_VARIABLE} to the one that its owner gave to share."
+        )
+    if answer.status == 404:
+        raise DownloadError(
+            f"{host} shares no model called {wanted.ref}", "See there: localllm list"
+        )
+    if answer.status != 200:
+        raise DownloadError(
+            f"{host} answered {answer.status}", "Is `localllm share` running on that machine?"
+        )
+    try:
+        return _offer(wanted, json.loads(answer.body), headers)
+    except (ValueError, RecursionError, DownloadError) as e:
+        raise DownloadError(
+            f"the answer of {host} cannot be understood: {str(e)[:200]}",
+            "Is it a localllm of this version or a later one?",
+        ) from e
+
+
+def _headers() -> dict[str, str]:
+    key = os.environ.get(KEY_VARIABLE, "")
+    return {"Authorization": f"Bearer {key}"} if key and key.isascii() and key.isprintable() else {}
+
+
+def _offer(wanted: PeerName, document: Any, headers: Mapping[str, str]) -> Offer:
+    if not isinstance(document, Mapping):
+        raise DownloadError("it is no JSON object")
+    rows = document.get("files")
+    if not isinstance(rows, list) or not 1 <= len(rows) <= _MOST_FILES:
+        raise DownloadError("it names no files")
+    base = f"{wanted.url}{FILE_PATH}{quote(str(wanted.ref), safe='')}"
+    return Offer(
+        ref=wanted.ref,
+        source=SOURCE,
+        repository=f"{wanted.url}/{wanted.ref}",
+        revision="",
+        files=tuple(_file(f"{base}/{i}", i, row, headers) for i, row in enumerate(rows)),
+        settings=from_document(document.get("settings", {})),
+        quantization=_text(document, "quantization"),
+        architecture=_text(document, "architecture"),
+        licence=_text(document, "licence"),
+    )
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document.get(key)
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise DownloadError(f"its {key} is no text of one line")
+    return value
+
+
+def _file(url: str, i: int, row: Any, headers: Mapping[str, str]) -> RemoteFile:
+    if not isinstance(row, Mapping):
+        raise DownloadError(f"file {i} is no JSON object")
+    size, sha256 = row.get("size"), row.get("sha256")
+    if type(size) is not int or not 0 < size <= _MOST_BYTES:
+        raise DownloadError(f"file {i} has the size {size!r:.40}")
+    if sha256:  # raises for anything but 64 digits
+        sha256 = Digest(f"sha256:{sha256}").hexadecimal
+    location = Location(url, headers)
+    return RemoteFile(f"file {i + 1}", size, sha256 or None, lambda: location)

@@ -1,0 +1,290 @@
+"""`cp`, `create`, `import`, `verify`, `gc`, `rm`, `show` and `list` on made-up files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stand_ins import small_models
+from stand_ins.command_line import cli, is_error
+
+from localllm.store import copies, leftovers
+from localllm.store.index import Store
+from localllm.store.ref import parse
+from localllm.store.transfer.partials import Files
+
+DATA = small_models.gguf(template="{{ messages }}")
+SHA256 = hashlib.sha256(DATA).hexdigest()
+RECORD = {
+    "version": 2, "size": 1, "sha256": "", "source": "s", "added": "a", "architecture": "",
+    "quantization": "", "licence": "",
+}  # fmt: skip
+EVIL = "\x1b]0;owned\x07\u202e"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A store with the model `one`, a file of the user's own."""
+    models = tmp_path / "home" / "models"
+    models.mkdir(parents=True)
+    (models / "one.gguf").write_bytes(DATA)
+    return tmp_path / "home"
+
+
+def ok(home: Path, *args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    done = cli(*args, home=home, **more)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def rows(home: Path, *args: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(ok(home, *args, "--json").stdout)
+    return found
+
+
+def refused(home: Path, *args: str, why: str, hint: str | None = None, code: int = 1) -> None:
+    done = cli(*args, home=home)
+    assert done.returncode == code and is_error(done.stderr, why, hint=hint), done.stderr
+    assert not set("\x1b\x07\u202e") & set(done.stderr + done.stdout)
+
+
+def test_cp_shares_the_file(home: Path) -> None:
+    assert ok(home, "cp", "one", "two:1b").stdout.startswith("two:1b is ready: ")
+    first, second = home / "models" / "one.gguf", home / "models" / "two@1b.gguf"
+    assert first.samefile(second)
+    refused(home, "cp", "one", "two:1b", why="there is a model called two:1b", hint="--force")
+    ok(home, "cp", "one", "two:1b", "--force")
+    assert ok(home, "rm", "-y", "one").stdout == "one deleted, 0 B freed\n"
+    assert second.read_bytes() == DATA
+    assert ok(home, "rm", "-y", "two:1b").stdout == f"two:1b deleted, {len(DATA)} B freed\n"
+    assert list((home / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "../x", "x.gguf", "/etc/passwd", "CON", "[/red]", EVIL])
+def test_names_of_ones_own_are_plain(home: Path, name: str) -> None:
+    for args in (("cp", "one", name), ("create", name), ("import", "./one.gguf", name)):
+        done = cli(*args, home=home)
+        assert done.returncode == 2 and is_error(done.stderr, "", hint=""), (args, done.stderr)
+        assert not set("\x1b\x07\u202e") & set(done.stderr)
+    assert [path.name for path in (home / "models").iterdir()] == ["one.gguf"]
+
+
+def test_without_links_a_record_refers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*args: object, **more: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    store = Store(home / "models")
+    one = store.find(parse("one"))
+    assert one is not None
+    two = copies.add(store, parse("two"), copies.origin_of(one), "a copy")
+    assert two.elsewhere and two.path == one.path and copies.users_of(store, one) == [two]
+    assert [path.name for path in sorted(store.folder.iterdir())] == ["one.gguf", "two.json"]
+    refused(home, "rm", "-y", "one", why="two would lose its file", hint="together")
+    ok(home, "rm", "-y", "one", "two")
+    assert list(store.folder.iterdir()) == []
+
+
+def test_import_in_place_copy_and_move(home: Path, tmp_path: Path) -> None:
+    own = tmp_path / "Own-1B-Q8_0.gguf"
+    own.write_bytes(DATA)
+    assert ok(home, "import", str(own)).stdout.startswith(f"own-1b:q8_0 is ready: {own}")
+    (row,) = [row for row in rows(home, "list") if row["name"] == "own-1b:q8_0"]
+    assert row["elsewhere"] and row["path"] == str(own) and row["quantization"] == "Q8_0"
+    refused(home, "import", str(own), why="own-1b:q8_0 already", hint="--force")
+    ok(home, "import", str(own), "copied", "--copy")
+    assert own.exists() and (home / "models" / "copied.gguf").read_bytes() == DATA
+    assert ok(home, "rm", "-y", "own-1b:q8_0").stdout.endswith("deleted, 0 B freed\n")
+    assert own.read_bytes() == DATA
+    ok(home, "import", str(own), "moved", "--move")
+    assert not own.exists() and (home / "models" / "moved.gguf").read_bytes() == DATA
+    inside = str(home / "models" / "moved.gguf")
+    refused(home, "import", inside, "x", why="in the store already", hint="cp", code=2)
+    refused(home, "import", "gone.gguf", why="no file gone.gguf")
+    (tmp_path / "page.gguf").write_bytes(b"<html>")
+    refused(home, "import", str(tmp_path / "page.gguf"), why="not a GGUF file")
+
+
+def test_import_of_a_folder(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    refused(home, "import", str(folder), why="holds no GGUF file")
+    for name in ("A-Q4_0.gguf", "mmproj-A.gguf"):
+        (folder / name).write_bytes(DATA)
+    ok(home, "import", str(folder), "mine:4b")
+    (row,) = [row for row in rows(home, "list") if row["name"] == "mine:4b"]
+    assert row["path"] == str(folder / "A-Q4_0.gguf")
+    (folder / "B-Q4_0.gguf").write_bytes(DATA)
+    refused(home, "import", str(folder), why="holds 2 models", hint="A-Q4_0.gguf", code=2)
+
+
+def test_create_inherits_and_overrides(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "Modelfile"
+    file.write_text(
+        "FROM one\nSYSTEM first\nPARAMETER top_k 3\nPARAMETER num_gpu 9\nLICENSE mine\n"
+    )
+    done = ok(home, "create", "a", "-f", str(file))
+    assert done.stderr == (
+        "note: PARAMETER num_gpu: without effect, layers are not split between devices\n"
+    )
+    assert (home / "models" / "a.gguf").samefile(home / "models" / "one.gguf")
+    file.write_text("FROM a\nSYSTEM second\n")
+    ok(home, "create", "b", "-f", str(file))
+    assert ok(home, "show", "b", "--system").stdout == "second\n"
+    assert ok(home, "show", "b", "--license").stdout == "mine\n"
+    assert ok(home, "show", "b", "--parameters").stdout.split() == ["top_k", "3"]
+    assert json.loads(ok(home, "show", "b", "--parameters", "--json").stdout) == {
+        "parameters": {"top_k": 3}
+    }
+    text = ok(home, "show", "b", "--modelfile").stdout
+    assert text.startswith(f"FROM {home / 'models' / 'b.gguf'}\n") and "SYSTEM" in text
+    assert "system (--system)" in ok(home, "show", "b").stdout
+    # What it shows makes the same model again, and in place of itself.
+    again = cli("create", "b", "--force", "-f", "-", home=home, stdin=text.encode())
+    assert again.returncode == 0, again.stderr
+    assert ok(home, "show", "b", "--modelfile").stdout == text
+    assert (home / "models" / "b.gguf").read_bytes() == DATA
+    refused(home, "create", "b", "-f", str(file), why="called b already", hint="--force")
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "code"),
+    [
+        (b"SYSTEM x\n", "has no FROM", 1),
+        (b"FROM one\nADAPTER ./a.gguf\n", "line 2: ADAPTER ./a.gguf", 1),
+        (b"FROM one\nPARAMETER top_k x\n", "line 2", 2),
+        (b"FROM nobody\n", "nobody", 1),
+        (b"FROM ./gone.gguf\n", "gone.gguf", 1),
+        (b"FROM one\nNONSENSE \x1b]0;x\x07\n", "line 2", 1),
+        (b"\xff", "UTF-8", 1),
+    ],
+)
+def test_modelfiles_that_are_refused(home: Path, text: bytes, why: str, code: int) -> None:
+    done = cli("create", "x", "-f", "-", home=home, stdin=text)
+    assert done.returncode == code and is_error(done.stderr, why), done.stderr
+    assert "\x1b" not in done.stderr
+    assert [path.name for path in (home / "models").iterdir()] == ["one.gguf"]
+
+
+def test_verify(home: Path) -> None:
+    done = ok(home, "verify")
+    assert done.stdout == "one: nothing to compare with: its hash is on record now\n"
+    assert ok(home, "verify", "one").stdout == "one: ok\n"
+    (row,) = rows(home, "verify")
+    assert (row["state"], row["sha256"]) == ("ok", [SHA256])
+    path = home / "models" / "one.gguf"
+    path.write_bytes(DATA[:-1] + b"\xff")
+    done = cli("verify", home=home)
+    assert done.returncode == 1 and "one.gguf has the sha256 " in done.stdout
+    assert SHA256 in done.stdout and "localllm pull" in done.stderr
+    path.write_bytes(DATA[:-32])
+    done = cli("verify", "--json", home=home)
+    (row,) = json.loads(done.stdout)
+    assert done.returncode == 1 and row["state"] == "damaged" and "bytes" in row["text"]
+    path.unlink()
+    refused(home, "verify", "one", why="one")
+    own = home / "own.gguf"
+    own.write_bytes(DATA)
+    refused(home, "verify", str(own), why="nothing is on record", hint="import", code=2)
+
+
+def leave(home: Path) -> dict[str, Path]:
+    """Everything that gc clears away, by its kind, beside things that it must not touch."""
+    models, downloads = home / "models", home / "cache" / "downloads"
+    tokenizers = home / "cache" / "tokenizers"
+    for folder in (downloads, tokenizers):
+        folder.mkdir(parents=True)
+    files = Files(downloads, "ab" * 32)
+    files.data.write_bytes(b"GGUF" * 1000)
+    files.write_note(f"{EVIL}.gguf", f"hf.co/a/b{EVIL}", "https://x", 10_000)
+    child = subprocess.Popen(["true"])
+    child.wait()
+    made = {
+        "download": files.data,
+        "temporary": models / f".x.1.{child.pid}.tmp",
+        "record": models / "gone.json",
+        "used mark": models / ".gone.used",
+        "tokenizer": tokenizers / f"{'0' * 64}.merges",
+    }
+    made["temporary"].write_bytes(b"x" * 10)
+    made["record"].write_text(json.dumps(RECORD))
+    made["used mark"].touch()
+    made["tokenizer"].write_bytes(b"x" * 100)
+    os.utime(made["tokenizer"], (time.time() - 91 * 86400,) * 2)
+    # None of these is waste.
+    (models / f".y.1.{os.getpid()}.tmp").write_bytes(b"x")
+    (models / "notes.json").write_text("[]")
+    (models / ".one.used").touch()
+    (tokenizers / f"{'1' * 64}.merges").write_bytes(b"x")
+    unplugged = {**RECORD, "files": [{"name": "m", "size": 1, "sha256": "", "path": "/nowhere/m"}]}
+    (models / "unplugged.json").write_text(json.dumps(unplugged))
+    return made
+
+
+def test_gc(home: Path) -> None:
+    made = leave(home)
+    everything = {path for path in home.rglob("*") if path.is_file()}
+    dry = cli("gc", "--dry-run", home=home)
+    assert dry.returncode == 0 and "can be freed" in dry.stdout
+    assert not set("\x1b\x07\u202e") & set(dry.stdout) and r"\x1b]0;owned" in dry.stdout
+    asked = cli("gc", home=home)
+    assert asked.returncode == 2 and is_error(asked.stderr, "nobody is there", hint="--yes")
+    assert {path for path in home.rglob("*") if path.is_file()} == everything
+    found = json.loads(ok(home, "gc", "--dry-run", "--json").stdout)
+    assert {item["kind"] for item in found["items"]} == set(made) and not found["deleted"]
+    ok(home, "gc", "--yes")
+    left = {path for path in home.rglob("*") if path.is_file()}
+    assert everything - left == {*made.values(), made["download"].with_suffix(".json")}
+    assert ok(home, "gc", "--yes").stderr == "There is nothing to clear away.\n"
+
+
+def test_a_download_that_is_not_complete(home: Path) -> None:
+    leave(home)
+    (row,) = [row for row in rows(home, "list") if row["state"] == "partial"]
+    assert row["name"] == f"hf.co/a/b{EVIL}" and row["download_size"] == 10_000
+    shown = ok(home, "list").stdout
+    assert "partial, 0 B of 10.0 kB" in shown and not set("\x1b\x07\u202e") & set(shown)
+    files = Files(home / "cache" / "downloads", "ab" * 32)
+    files.write_note("m.gguf", "hf.co/a/b:q4_0", "https://x", 10_000)
+    assert "hf.co/a/b:q4_0 deleted" in ok(home, "rm", "-y", "hf.co/a/b:Q4_0").stdout
+    assert not files.data.exists() and not files.note.exists()
+
+
+def test_a_folder_that_is_a_link_is_not_entered(home: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.1.99999999.tmp").write_bytes(b"x")
+    (outside / "y.json").write_text(json.dumps(RECORD))
+    (home / "models" / "linked").symlink_to(outside)
+    (home / "models" / ".z.1.99999999.tmp").symlink_to(outside / "y.json")
+    ok(home, "gc", "--yes")
+    assert len(list(outside.iterdir())) == 2
+
+
+def test_hostile_settings_are_shown_escaped(home: Path) -> None:
+    text = (
+        f'FROM one\nSYSTEM """{EVIL}"""\nLICENSE """{EVIL}"""\nTEMPLATE """{{{{ x }}}}{EVIL}"""\n'
+    )
+    done = cli("create", "evil", "-f", "-", home=home, stdin=text.encode())
+    assert done.returncode == 0, done.stderr
+    for option in ("--system", "--license", "--template", "--modelfile", "-v"):
+        shown = ok(home, "show", "evil", option).stdout
+        assert not set("\x1b\x07\u202e") & set(shown)
+        assert option == "-v" or r"\x1b]0;owned\x07\u202e" in shown
+    exact = json.loads(ok(home, "show", "evil", "--json").stdout)
+    assert exact["settings"]["system"] == EVIL
+    assert json.loads(ok(home, "show", "evil", "--system", "--json").stdout) == {"system": EVIL}
+    refused(home, "show", "one", "--system", why="no instructions", code=2)
+
+
+def test_leftovers_of_nothing(tmp_path: Path) -> None:
+    from localllm.paths import Paths
+    from localllm.store.catalog import Catalog
+
+    assert leftovers.find(Paths(tmp_path / "a", tmp_path / "b", tmp_path / "c"), Catalog(())) == []

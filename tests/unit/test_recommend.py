@@ -1,0 +1,132 @@
+"""Which models are recommended, by sums that can be done by hand; and the remembered roofs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from localllm.engine import roofs
+from localllm.engine.machine import Roofs
+from localllm.store.catalog import Catalog, Size, load
+from localllm.store.quantization import BITS, parse
+from localllm.store.recommend import EFFICIENCY, Suggestion, recommend, suggest
+from localllm.store.ref import parse as ref
+
+GB = 10**9
+
+
+def size(name: str) -> Size:
+    request = load().request(ref(name))
+    assert request is not None
+    return request.size
+
+
+def test_the_sum_of_a_suggestion() -> None:
+    found = suggest(size("llama3:8b"), parse("Q4_K_M"), read_gb_per_s=20.0, n_ctx=8192)
+    weights = 8.03e9 * BITS["Q4_K_M"] / 8
+    kv = 2 * 32 * 8 * 128 * 2 * 8192
+    assert found.weight_bytes == int(weights) and found.kv_bytes == kv
+    assert found.memory_bytes == int((int(weights) + kv) * 1.05)
+    expected = 20e9 * EFFICIENCY["native"] / (weights + kv / 2)
+    assert found.tokens_per_s == pytest.approx(expected)
+    assert (str(found.ref), found.engine, found.kv_known) == ("llama3:8b-q4_k_m", "native", True)
+
+
+def test_experts_read_less_than_they_weigh() -> None:
+    found = suggest(size("gpt-oss:20b"), parse("MXFP4"), 20.0)
+    assert found.engine == "llama.cpp" and found.weight_bytes > 11 * GB
+    assert found.tokens_per_s == pytest.approx(20 * 0.32 / (3.6 * 4.25 / 8 + 0.1), rel=0.1)
+
+
+def test_context_is_that_of_the_model() -> None:
+    assert suggest(size("phi3:14b"), parse("Q4_K_M"), 20.0, 8192).n_ctx == 4096
+    unknown = suggest(size("qwen3.5:4b"), parse("Q4_K_M"), 20.0)
+    assert not unknown.kv_known and unknown.kv_bytes == int(4e9 / 65536 * 8192)
+
+
+def names(found: list[Suggestion]) -> list[str]:
+    return [str(each.ref) for each in found]
+
+
+def test_recommend_for_machines() -> None:
+    known = load()
+    small = recommend(known, 10.0, lambda n: n <= 2 * GB)
+    large = recommend(known, 400.0, lambda n: n <= 100 * GB)
+    assert small and large and max(each.memory_bytes for each in small) <= 2 * GB
+    for found in (small, large):
+        assert len({each.ref.name for each in found}) == len(found)
+        assert all(each.tokens_per_s >= 5 for each in found)
+        assert [each.quality for each in found] == sorted((e.quality for e in found), reverse=True)
+    assert "llama3.3:70b-q4_k_m" in names(large)
+    assert not any("70b" in name for name in names(small))
+    # No embedding model, no base model; gpt-oss only as its makers published it.
+    assert not {"bge-m3", "gemma3:270m"} & {each.ref.name for each in large}
+    assert "gpt-oss:120b-mxfp4" in names(large)
+    assert recommend(known, 10.0, lambda n: False) == []
+    assert recommend(known, 0.001, lambda n: True) == []
+
+
+def test_bits_while_speed_is_ample_and_memory_is_there() -> None:
+    only = Catalog([], [size("llama3.2:1b")])
+
+    def one(speed: float, room: int = 100 * GB) -> str:
+        return names(recommend(only, speed, lambda n: n <= room))[0]
+
+    assert one(100.0) == "llama3.2:1b-q8_0"
+    assert one(16.0) == "llama3.2:1b-q5_k_m"
+    assert one(10.0) == "llama3.2:1b-q4_k_m"
+    assert one(100.0, room=1_200_000_000) == "llama3.2:1b-q4_k_m"
+
+
+def test_the_packaged_file_stands_for_its_size() -> None:
+    found = [each for each in recommend(load(), 2.0, lambda n: True) if each.ref.name == "smollm2"]
+    assert names(found) == ["smollm2:135m"] and found[0].weight_bytes == 98362432
+    assert found[0].kv_known and found[0].kv_bytes == 2 * 30 * 3 * 64 * 2 * 8192
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Bandwidths that the next measurements find."""
+    speeds = [10.0, 12.0, 30.0, 31.0]
+    monkeypatch.setattr(roofs, "measure_roofs", lambda: Roofs(2, 1, speeds.pop(0), 1.0))
+    return speeds
+
+
+def test_roofs_are_remembered(tmp_path: Path, measured: list[float]) -> None:
+    folder = tmp_path / "cache"
+    assert roofs.remembered(folder).read_gb_per_s == 12.0  # the better of two
+    assert roofs.remembered(folder).read_gb_per_s == 12.0 and len(measured) == 2
+    assert roofs.remembered(folder, anew=True).read_gb_per_s == 31.0
+    assert roofs.remembered(folder).read_gb_per_s == 31.0
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[", '{"version": 1, "machine": 5}', "OTHER", "ZERO"]
+)
+def test_roofs_of_another_machine_do_not_count(
+    tmp_path: Path, measured: list[float], content: str
+) -> None:
+    roofs.remembered(tmp_path)
+    path = tmp_path / roofs.NAME
+    document = json.loads(path.read_text())
+    if content == "OTHER":
+        document["machine"][0] = "z80"
+        content = json.dumps(document)
+    elif content == "ZERO":
+        document["roofs"]["read_gb_per_s"] = 0
+        content = json.dumps(document)
+    path.write_text(content)
+    assert roofs.remembered(tmp_path).read_gb_per_s == 31.0
+
+
+def test_roofs_without_a_folder(tmp_path: Path, measured: list[float]) -> None:
+    (tmp_path / "file").write_text("")
+    assert roofs.remembered(tmp_path / "file").read_gb_per_s == 12.0
+
+
+def test_suggestions_are_plain_data() -> None:
+    found = recommend(load(), 100.0, lambda n: n < 10 * GB)
+    assert all(dataclasses.asdict(each)["tokens_per_s"] > 0 for each in found)

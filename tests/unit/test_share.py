@@ -1,0 +1,114 @@
+"""Sharing models and pulling them from a peer, over a real connection."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from localllm.errors import DownloadError
+from localllm.paths import Paths
+from localllm.server.share import Share
+from localllm.store import wanted
+from localllm.store.index import Store
+from localllm.store.offer import Offer
+from localllm.store.pull import pull_offer
+from localllm.store.ref import parse
+from localllm.store.sources import local, peer
+from localllm.store.wanted import PeerName
+
+
+@contextmanager
+def sharing(store: Store, key: str | None = None) -> Iterator[Share]:
+    server = Share(store, "127.0.0.1", 0, key)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def file(tiny: Callable[[str, str], Path]) -> Path:
+    return tiny("llama", "Q4_0")
+
+
+@pytest.fixture
+def store(tmp_path: Path, file: Path) -> Store:
+    """A store with one model that lies elsewhere."""
+    store = Store(tmp_path / "theirs" / "models")
+    offer = local.resolve(file, parse("mine:q4"))
+    places = Paths(tmp_path / "theirs", tmp_path / "c", tmp_path / "d")
+    pull_offer(offer, offer.ref, places, lambda progress: None)
+    return store
+
+
+def resolved(server: Share, name: str = "mine:q4") -> Offer:
+    found = wanted.parse(f"http://127.0.0.1:{server.server_address[1]}/{name}")
+    assert isinstance(found, PeerName)
+    return peer.resolve(found)
+
+
+def test_a_model_travels(store: Store, tmp_path: Path, file: Path) -> None:
+    ours = Paths(tmp_path / "ours", tmp_path / "cache", tmp_path / "config")
+    with sharing(store) as server:
+        offer = resolved(server)
+        model = pull_offer(offer, offer.ref, ours, lambda progress: None)
+    assert model.path == ours.models / "mine@q4.gguf" and not model.elsewhere
+    assert model.path.read_bytes() == file.read_bytes()
+    assert model.record is not None
+    assert model.record.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_key(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sharing(store, "secret") as server:
+        with pytest.raises(DownloadError, match="asks for a key"):
+            resolved(server)
+        monkeypatch.setenv(peer.KEY_VARIABLE, "secret")
+        assert resolved(server).files[0].locate().headers == {"Authorization": "Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/", {}, 404),
+        ("/localllm/models/mine%3Aq4", {}, 200),
+        ("/localllm/models/none", {}, 404),
+        ("/localllm/models/..%2f..%2fetc%2fpasswd", {}, 404),
+        ("/localllm/models/%00", {}, 404),
+        ("/localllm/files/mine%3Aq4/0", {}, 200),
+        ("/localllm/files/mine%3Aq4/1", {}, 404),
+        ("/localllm/files/mine%3Aq4/-1", {}, 404),
+        ("/localllm/files/mine%3Aq4/0/../../x", {}, 404),
+        ("/localllm/files/mine%3Aq4/0", {"Range": "bytes=4-7"}, 206),
+        ("/localllm/files/mine%3Aq4/0", {"Range": "bytes=99999999999-"}, 416),
+        ("/localllm/files/mine%3Aq4/0", {"Range": "bytes=7-4"}, 416),
+        ("/localllm/files/mine%3Aq4/0", {"Range": "bytes=-4"}, 416),
+        ("/localllm/models/mine%3Aq4", {"Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_requests(store: Store, path: str, headers: dict[str, str], status: int) -> None:
+    with sharing(store) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+    assert answer.status == status
+    if status == 206:
+        assert len(body) == 4 and (answer.getheader("Content-Range") or "").startswith("bytes 4-7/")
+
+
+@pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_only_reading(store: Store, verb: str) -> None:
+    with sharing(store) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        connection.request(verb, "/localllm/models/mine%3Aq4")
+        assert connection.getresponse().status == 501
+        connection.close()
