@@ -16,7 +16,6 @@ from localllm import paths
 from localllm.errors import ArgumentError, FileError, FormatError, LocalLLMError
 from localllm.store import catalog, ref, wanted
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
-from localllm.store.foreign import ForeignModel, stores
 from localllm.store.index import Model, Store
 from localllm.store.settings import NOTHING_SET, Settings
 from localllm.store.wanted import PathName, PlainName, Wanted
@@ -29,6 +28,8 @@ _LONG_INT = re.compile(r"\s*[+-]?[0-9]+\s*")
 F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
+    from localllm.store.foreign import ForeignModel
+
     ParamType = click.ParamType[Any]  # generic in click's type hints, not in every click
 else:
     ParamType = click.ParamType
@@ -101,6 +102,8 @@ class ModelName(ParamType):
         try:
             names = {str(model.ref) for model in Store(paths.current().models).list()}
             names |= {str(name) for name in catalog.load().names}
+            from localllm.store.foreign import stores
+
             names |= {str(model.ref) for model in stores.models()}
         except LocalLLMError:
             return []  # a completion has no place for an error
@@ -134,10 +137,19 @@ class Found:
         return record.settings if record else NOTHING_SET
 
 
+def _foreign(text: str) -> ForeignModel | None:
+    """The model of another program with this name."""
+    if "/" not in text:
+        return None
+    from localllm.store.foreign import stores  # only now: it costs 13 ms
+
+    return stores.find(text)
+
+
 def find_model(text: str, *, may_pull: bool) -> Found:
     """The model behind a name, an address or a path. Raises `FileError` for a path without a file,
     and `UnknownModelError` with the nearest names."""
-    if foreign := stores.find(text):
+    if foreign := _foreign(text):
         return Found(str(foreign.ref), foreign.files[0], foreign=foreign)
     asked = wanted.parse(text)
     if isinstance(asked, PathName):
