@@ -96,6 +96,7 @@ class Session:
         label: str = "",
         template: str | None = None,
         beside: str = "",
+        mmap: bool = False,
         progress: Callable[[float], None] | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> Session:
@@ -105,8 +106,9 @@ class Session:
         was trained on, or what fits into half of the free memory if that is less. digest and label:
         what records of answers call the model. template: a chat template, or the name of a known
         format, in place of the file's. beside: a template that came with the model, of a Modelfile
-        or a registry, which counts if no other one is asked for (`text.beside_template`). progress
-        is called with 0.0 .. 1.0, notice with plain lines on what was chosen. Raises the errors of
+        or a registry, which counts if no other one is asked for (`text.beside_template`). mmap:
+        compute from the mapped file, also where it is larger than the memory. progress is called
+        with 0.0 .. 1.0, notice with plain lines on what was chosen. Raises the errors of
         `Model.load`, and FormatError for a tokenizer or template that cannot be used.
         """
         from localllm.engine.open import OpenOptions, open_parts
@@ -114,7 +116,7 @@ class Session:
         if engine not in ENGINES:
             raise ArgumentError(f"engine: {engine[:40]!a} is not one of {', '.join(ENGINES)}")
         started = time.perf_counter()
-        options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template)
+        options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template, mmap)
         parts = open_parts(path, options, progress=progress, notice=notice)
         if template is None and beside:
             try:

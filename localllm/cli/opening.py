@@ -30,6 +30,7 @@ class Opening:
     isa: str | None = None
     template: str | None = None
     raw: bool = False  # no template is needed
+    mmap: bool = False
 
 
 def find(name: str) -> Found:
@@ -77,6 +78,7 @@ def load(found: Found, opening: Opening, *, ends: bool = True) -> Session:
                 label=found.label,
                 template=opening.template,
                 beside="" if opening.raw else carried.template,
+                mmap=opening.mmap,
                 progress=show,
                 notice=notice,
             )

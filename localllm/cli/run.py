@@ -81,6 +81,7 @@ class Wishes:
     show_default=True,
     help="How the context is kept in memory.",
 )
+@click.option("--mmap", is_flag=True, help="Read weights from the file as needed: slower.")
 @machine_options
 @click.option("--plain", is_flag=True, help="No control sequences: for screen readers and pipes.")
 @click.option("--no-wrap", is_flag=True, help="Let the terminal break lines, also inside words.")
@@ -137,6 +138,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
             isa=options.pop("isa"),
             template=None if template is None else _template(template),
             raw=raw,
+            mmap=options.pop("mmap"),
         ),
         system=system,
         think=False if no_think else None if think is None else THINK[think],

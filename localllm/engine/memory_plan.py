@@ -21,6 +21,9 @@ KV_SHARE_OF_FREE_MEMORY = 0.5
 SHARE_KEPT = 1 / 16
 MIN_CONTEXT = 512
 MAX_BATCH_TOKENS = 512
+#: Beside native memory a vocabulary takes this much of Python's for each token, at the most: with
+#: Gemma 3, whose table of merges is built for a long text.
+TEXT_BYTES_PER_TOKEN = 660
 #: Contexts that `survey` has a row for.
 CONTEXTS = (2048, 8192, 32768, 131072)
 #: A conversation keeps its sequence and one fork of it (see paged.py).
@@ -38,6 +41,7 @@ class MemoryPlan:
     kv_bytes: int
     scratch_bytes: int  # buffers of a step
     load_bytes: int  # held beside the weights until the load ends
+    text_bytes: int  # of the tokenizer, in Python: an estimate, in no sum of native bytes
 
     @property
     def total_bytes(self) -> int:
@@ -46,8 +50,13 @@ class MemoryPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is held at once, load and run."""
+        """The most native bytes that are held at once, load and run."""
         return self.weight_bytes + max(self.load_bytes, self.kv_bytes + self.scratch_bytes)
+
+    @property
+    def needed_bytes(self) -> int:
+        """What has to be free before the load."""
+        return self.peak_bytes + self.text_bytes
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,7 @@ class Blueprint:
             kv_bytes=self.kv_bytes(kv_type, n_ctx),
             scratch_bytes=int(scratch[0]),
             load_bytes=load_bytes,
+            text_bytes=TEXT_BYTES_PER_TOKEN * self.info.n_vocab,
         )
 
     def close(self) -> None:
@@ -168,10 +178,10 @@ def fitting(
     least = n_ctx or min(MIN_CONTEXT, trained)
     packed = blueprint.plan(least, kv_type)
     from_file = bool(raw)
-    if raw is None and room.free_bytes and packed.peak_bytes > room.usable_bytes:
+    if raw is None and room.free_bytes and packed.needed_bytes > room.usable_bytes:
         from_file = True
         mapped = blueprint.plan(least, kv_type, raw=True)
-        if mapped.peak_bytes > room.usable_bytes or mapped.mapped_bytes > room.memory_bytes:
+        if mapped.needed_bytes > room.usable_bytes or mapped.mapped_bytes > room.memory_bytes:
             raise _does_not_fit(blueprint, packed, room, asked=n_ctx)
     if n_ctx or not room.free_bytes:
         return blueprint.plan(n_ctx or trained, kv_type, raw=from_file)
@@ -183,7 +193,7 @@ def _largest(blueprint: Blueprint, kv_type: str, room: Room, *, raw: bool) -> in
     trained = blueprint.info.n_ctx_train
     least = min(MIN_CONTEXT, trained)
     base = blueprint.plan(trained, kv_type, raw=raw)
-    left = room.free_bytes - base.weight_bytes - base.scratch_bytes
+    left = room.free_bytes - base.weight_bytes - base.scratch_bytes - base.text_bytes
 
     def fits(n: int) -> bool:
         return blueprint.kv_bytes(kv_type, n) <= left * KV_SHARE_OF_FREE_MEMORY
@@ -202,10 +212,10 @@ def _does_not_fit(
 ) -> OutOfMemoryError:
     parts = (
         f"{_gb(plan.weight_bytes)} of weights, {_gb(plan.kv_bytes)} of cache for {plan.n_ctx} "
-        f"tokens, {_gb(plan.scratch_bytes)} of buffers"
+        f"tokens, {_gb(plan.scratch_bytes)} of buffers, {_gb(plan.text_bytes)} for the tokenizer"
     )
     return OutOfMemoryError(
-        f"the model needs {_gb(plan.peak_bytes)} ({parts}); {_gb(room.free_bytes)} of "
+        f"the model needs {_gb(plan.needed_bytes)} ({parts}); {_gb(room.free_bytes)} of "
         f"{_gb(room.memory_bytes)} are free",
         hint=" ".join(_ways_out(blueprint, plan, room, asked)) or None,
     )
@@ -217,26 +227,28 @@ def _ways_out(blueprint: Blueprint, plan: MemoryPlan, room: Room, asked: int) ->
     if asked:
         for kv_type in KV_TYPES:
             least = blueprint.plan(min(MIN_CONTEXT, asked), kv_type)
-            if least.peak_bytes <= room.usable_bytes:
+            if least.needed_bytes <= room.usable_bytes:
                 n = _largest(blueprint, kv_type, room, raw=False)
                 ways.append(f"--ctx {n} fits with --kv-type {kv_type}.")
     if not ways and (name := smaller_quantization(blueprint, plan, room)):
         ways.append(f"A file quantized to {name} or less would fit.")
     if not ways:
         ways.append("Close other programs, or take a smaller model: localllm recommend")
+    if blueprint.plan(plan.n_ctx, plan.kv_type, raw=True).needed_bytes <= room.usable_bytes:
+        ways.append("--mmap runs it from the disk, slowly.")
     return ways
 
 
 def smaller_quantization(blueprint: Blueprint, plan: MemoryPlan, room: Room) -> str | None:
     """The largest quantization whose weights would fit beside the same cache, None if none does."""
-    left = room.usable_bytes - (plan.peak_bytes - plan.weight_bytes)
+    left = room.usable_bytes - (plan.needed_bytes - plan.weight_bytes)
     bits = 8 * left / max(1, blueprint.info.n_params)
     fitting_ones = [name for name in quantization.BITS if quantization.BITS[name] <= bits]
     return max(fitting_ones, key=lambda name: quantization.BITS[name], default=None)
 
 
 def _gb(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.0f} MB"
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
 
 
 def survey(
@@ -267,7 +279,7 @@ def survey(
 
 
 def _document(plan: MemoryPlan, room: Room) -> dict[str, Any]:
-    fits = not room.free_bytes or plan.peak_bytes <= room.usable_bytes
+    fits = not room.free_bytes or plan.needed_bytes <= room.usable_bytes
     return {
         **asdict(plan),
         "total_bytes": plan.total_bytes,

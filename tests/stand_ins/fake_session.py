@@ -112,6 +112,7 @@ class Session:
         label: str = "",
         template: str | None = None,
         beside: str = "",
+        mmap: bool = False,
         progress: Callable[[float], None] | None = None,
         notice: Callable[[str], None] | None = None,
     ) -> Session:

@@ -41,7 +41,7 @@ typedef struct llm_attn_plan {
 } llm_attn_plan;
 
 #define LLM_MAX_SPLITS 1024
-#define LLM_STATE_FLOATS (4 << 20) /* bound of the states of split mode, in floats */
+#define LLM_STATE_FLOATS (2 << 20) /* bound of the states of split mode, in floats */
 
 typedef struct llm_thread_scratch {
     uint8_t *matmul;

@@ -16,20 +16,37 @@ LLM_INLINE vi start256(const llm_unpacking *u, const llm_act256 *a, int g) {
                             : vi_set1(0);
 }
 
-/* What turns the sum over a block's groups into outputs, in registers. */
+/* What turns the sum over a block's groups into outputs: in registers, but for the mins where there
+ * are only 16 of them. */
 typedef struct llm_ends256 {
     vf d, dmin_negated;
+#ifdef LLM_FEW_REGISTERS
+    const int32_t (*mins)[16];
+#else
     vi mins[8];
+#endif
 } llm_ends256;
 
 LLM_INLINE llm_ends256 ends256(const llm_unpacking *u, const llm_scales *sc) {
     llm_ends256 e = {.d = vf_load(sc->d)};
     if (u->mins) {
         e.dmin_negated = vf_load(sc->dmin_negated);
+#ifdef LLM_FEW_REGISTERS
+        e.mins = sc->mins;
+#else
         LLM_UNROLL
         for (int i = 0; i < 128 / u->group; i++) e.mins[i] = vi_load(sc->mins[i]);
+#endif
     }
     return e;
+}
+
+LLM_INLINE vi end_mins(const llm_ends256 *e, int i) {
+#ifdef LLM_FEW_REGISTERS
+    return vi_load(e->mins[i]);
+#else
+    return e->mins[i];
+#endif
 }
 
 LLM_INLINE vf finish256(const llm_unpacking *u, const llm_ends256 *e, const llm_act256 *a, vf sum,
@@ -40,7 +57,7 @@ LLM_INLINE vf finish256(const llm_unpacking *u, const llm_ends256 *e, const llm_
         vi s = vi_set1(0);
         const int16_t *sums = u->group == 16 ? a->sum : a->sum32;
         LLM_UNROLL
-        for (int i = 0; i < 128 / u->group; i++) s = vi_dot_s16(s, e->mins[i], sums + 2 * i);
+        for (int i = 0; i < 128 / u->group; i++) s = vi_dot_s16(s, end_mins(e, i), sums + 2 * i);
         acc = vf_fma(vf_mul(e->dmin_negated, da), vi_to_f(s), acc);
     }
     return acc;

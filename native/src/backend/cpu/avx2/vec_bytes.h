@@ -5,6 +5,8 @@
 
 #include "vec_f32.h"
 
+#define LLM_FEW_REGISTERS 1 /* 16, and a vector of ours takes two */
+
 /* Arrays of vectors are registers only if every index is a constant. */
 #if defined(__clang__)
 #define LLM_UNROLL _Pragma("clang loop unroll(full)")
