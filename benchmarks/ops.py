@@ -66,10 +66,13 @@ def measure(
             if not counts:
                 continue
             weight = Weight(type_name, n_rows, n_cols)
-            bandwidth = threads.read_gb_per_s(max(weight.n_bytes, 1 << 20))
-            rate = threads.int8_gop_per_s(isa)
-            for n in counts:
-                seconds = weight.seconds(threads, n, 3 if n >= 64 else 7, isa)
+            n_bytes = max(weight.n_bytes, 1 << 20)
+            before = threads.read_gb_per_s(n_bytes), threads.int8_gop_per_s(isa)
+            timed = [(n, weight.seconds(threads, n, 3 if n >= 64 else 7, isa)) for n in counts]
+            # The machine is shared: the better of two looks is nearer to what it can do.
+            bandwidth = max(before[0], threads.read_gb_per_s(n_bytes))
+            rate = max(before[1], threads.int8_gop_per_s(isa))
+            for n, seconds in timed:
                 ops = 2.0 * n_rows * n_cols * n
                 reading, computing = weight.n_bytes / 1e9 / bandwidth, ops / 1e9 / rate
                 if type_name in FLOAT_TYPES:
@@ -84,4 +87,5 @@ def measure(
                     roof="" if floats else READ if memory_bound else INT8,
                     roof_value=None if floats else bandwidth if memory_bound else rate,
                     share=None if floats else least / seconds,
+                    note="the roof moved" if not floats and least > 1.05 * seconds else "",
                 )  # fmt: skip

@@ -137,9 +137,13 @@ def _cell(value: object) -> str:
 
 
 def latest(path: Path) -> list[Row]:
-    """The newest row of each test and subject in a CSV file."""
+    """The newest row of each test and subject in a CSV file, of the instruction set and the number
+    of threads that ran last: others do not belong into one picture."""
+    rows = list(read_csv(path))
     newest: dict[tuple[str, str], Row] = {}
-    for cells in read_csv(path):
+    for cells in rows:
+        if (cells["isa"], cells["n_threads"]) != (rows[-1]["isa"], rows[-1]["n_threads"]):
+            continue
         newest.pop((cells["test"], cells["subject"]), None)
         newest[cells["test"], cells["subject"]] = _row(cells)
     return list(newest.values())
