@@ -31,7 +31,7 @@ from localllm.store.ref import SUFFIX, Ref
 
 HUB_HOSTS = ("hf.co", "huggingface.co", "www.huggingface.co")
 HUB = "hf.co"  # the folder in the store
-MAX_TEXT = 2048  # characters; signed addresses are long
+MAX_TEXT = 4096  # characters, as long as a path of Linux; signed addresses are long
 
 _HOST = re.compile(r"[a-z0-9](?:(?:-*|\.)[a-z0-9])*", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)  # of OCI distribution

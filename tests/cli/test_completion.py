@@ -65,7 +65,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             "bash", "-c",
-            'eval "$(localllm completion bash)"; COMP_WORDS=(localllm sh); COMP_CWORD=1; '
+            'eval "$(localllm completion bash)"; COMP_WORDS=(localllm sho); COMP_CWORD=1; '
             "_localllm_completion localllm; echo ${COMPREPLY[@]}",
         ],
         env=environment(tmp_path, PATH=f"{program.parent}{os.pathsep}{os.environ['PATH']}"),

@@ -387,7 +387,7 @@ def test_model_that_is_not_there(tmp_path: Path) -> None:
     done = cli("run", "./nope.gguf", "hi", home=tmp_path)
     assert done.returncode == 1 and is_error(done.stderr, "there is no file ./nope.gguf")
     done = cli("run", "smolm2:135m", "hi", home=tmp_path)
-    assert is_error(done.stderr, "no model called smolm2:135m", hint="Did you mean smollm2:135m?")
+    assert is_error(done.stderr, "no model called smolm2:135m", hint="Did you mean smollm2:135m")
     done = cli("run", str(tmp_path) + "/", "hi", home=tmp_path)
     assert is_error(done.stderr, "is a folder")
     done = cli("run", "../../etc/passwd:x", "hi", home=tmp_path)
@@ -395,6 +395,8 @@ def test_model_that_is_not_there(tmp_path: Path) -> None:
     done = cli("run", "a" * 5000, "hi", home=tmp_path)
     assert is_error(done.stderr, "5000 characters") and len(done.stderr) < 600
     done = cli("run", "./" + "a" * 5000 + ".gguf", "hi", home=tmp_path)
+    assert done.returncode == 2 and is_error(done.stderr, "at most 4096 are allowed")
+    done = cli("run", "./" + "a" * 3000 + ".gguf", "hi", home=tmp_path)
     assert done.returncode == 1 and is_error(done.stderr, "File name too long")
     done = cli("run", "~nouser/m.gguf", "hi", home=tmp_path)
     assert done.returncode == 1 and is_error(done.stderr, "cannot open ~nouser/m.gguf: ")

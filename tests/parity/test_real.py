@@ -2,7 +2,8 @@
 
 Wiring: both engines run the same file with all weights dequantized to F32, so nothing but the order
 of sums and the cache's f16 may differ. Quantized: both run the original file, and each is compared
-with llama.cpp's F32 run (F32 cache); ours may be 1.1 times as far away as llama.cpp itself is.
+with llama.cpp's F32 run (F32 cache); ours may be 1.1 times as far away as llama.cpp itself is, with
+keys and values in f16 and in q8_0.
 The figures end the test report.
 """
 
@@ -71,6 +72,8 @@ class Measured:
     wiring: Distance
     ours: Distance
     theirs: Distance
+    ours_q8: Distance  # keys and values in q8_0
+    theirs_q8: Distance
     equal_prompts: int
     n_prompts: int
 
@@ -78,10 +81,10 @@ class Measured:
 class OurRun:
     """Our engine on a file, one sequence at a time."""
 
-    def __init__(self, stack: ExitStack, path: Path) -> None:
+    def __init__(self, stack: ExitStack, path: Path, kv: str = "f16") -> None:
         model = stack.enter_context(Model.load(path))
         sizes = {"n_ctx_tokens": N_POSITIONS, "max_batch_tokens": CHUNK, "max_sequences": 1}
-        self._runner = stack.enter_context(runner_of(model, **sizes))
+        self._runner = stack.enter_context(runner_of(model, kv, **sizes))
         self._sequence = self._runner.new_sequence()
 
     def logits(self, at: int, tokens: list[int]) -> F32:
@@ -104,16 +107,18 @@ class TheirRun:
         return self.oracle.eval([(0, at, tokens)], all_logits=True)
 
 
-def distances(quantized: Path, f32: Path) -> tuple[Distance, Distance, Distance]:
-    """(our F32 run, our quantized run, llama.cpp's quantized run), each from llama.cpp's F32 run,
-    over the first N_POSITIONS of each text."""
-    wiring, ours, theirs = Distance(), Distance(), Distance()
+def distances(quantized: Path, f32: Path) -> list[Distance]:
+    """[our F32 run, our quantized run, llama.cpp's, both again with keys and values in q8_0], each
+    from llama.cpp's F32 run, over the first N_POSITIONS of each text."""
+    found = [Distance() for _ in range(5)]
     with ExitStack() as stack:
         reference = TheirRun(stack, f32, "f32")
-        runs: list[tuple[Distance, OurRun | TheirRun]] = [
-            (wiring, OurRun(stack, f32)),
-            (ours, OurRun(stack, quantized)),
-            (theirs, TheirRun(stack, quantized, "f16")),
+        runs: list[OurRun | TheirRun] = [
+            OurRun(stack, f32),
+            OurRun(stack, quantized),
+            TheirRun(stack, quantized, "f16"),
+            OurRun(stack, quantized, "q8_0"),
+            TheirRun(stack, quantized, "q8_0"),
         ]
         for text in TEXTS:
             tokens = reference.oracle.tokenize((HERE / text).read_text("utf-8"))[:N_POSITIONS]
@@ -121,9 +126,9 @@ def distances(quantized: Path, f32: Path) -> tuple[Distance, Distance, Distance]
             for at in range(0, N_POSITIONS, CHUNK):
                 piece = tokens[at : at + CHUNK]
                 want = log_softmax(reference.logits(at, piece))
-                for distance, run in runs:
+                for distance, run in zip(found, runs, strict=True):
                     distance.add(want, run.logits(at, piece))
-    return wiring, ours, theirs
+    return found
 
 
 def llama_continuations(oracle: LlamaOracle, prompts: list[list[int]]) -> list[list[int]]:
@@ -168,19 +173,20 @@ def measured(
     name: str = request.param
     quantized = real_model(name)
     f32 = dequantize_file(quantized, quantized.with_name(f"{quantized.stem}.f32.gguf"))
-    wiring, ours, theirs = distances(quantized, f32)
+    wiring, ours, theirs, ours_q8, theirs_q8 = distances(quantized, f32)
     equal, n = equal_prompts(f32)
     figures(
         f"{name}, {len(wiring.kl)} positions, KL to llama.cpp in F32: wiring {wiring.mean_kl:.2e}; "
         f"quantized {ours.mean_kl:.3e}, llama.cpp {theirs.mean_kl:.3e}, "
-        f"ratio {ours.mean_kl / theirs.mean_kl:.3f}"
+        f"ratio {ours.mean_kl / theirs.mean_kl:.3f}; q8_0 keys and values {ours_q8.mean_kl:.3e}, "
+        f"llama.cpp {theirs_q8.mean_kl:.3e}, ratio {ours_q8.mean_kl / theirs_q8.mean_kl:.3f}"
     )
     figures(
         f"{name}, greedy agreement with it: quantized {ours.agreement:.2%}, llama.cpp "
         f"{theirs.agreement:.2%}, F32 {wiring.agreement:.2%}; first {N_NEW} tokens in F32 equal on "
         f"{equal} of {n} prompts"
     )
-    yield Measured(wiring, ours, theirs, equal, n)
+    yield Measured(wiring, ours, theirs, ours_q8, theirs_q8, equal, n)
 
 
 def test_wiring(measured: Measured) -> None:
@@ -196,6 +202,11 @@ def test_greedy_tokens_in_f32(measured: Measured) -> None:
 def test_quantized_divergence(measured: Measured) -> None:
     assert measured.theirs.mean_kl > 1e-4, "llama.cpp's own distance is too small to be right"
     assert measured.ours.mean_kl <= MAX_KL_RATIO * measured.theirs.mean_kl
+
+
+def test_divergence_with_quantized_keys_and_values(measured: Measured) -> None:
+    assert measured.theirs_q8.mean_kl > 1e-4, "llama.cpp's own distance is too small to be right"
+    assert measured.ours_q8.mean_kl <= MAX_KL_RATIO * measured.theirs_q8.mean_kl
 
 
 def test_quantized_agreement(measured: Measured) -> None:

@@ -53,7 +53,7 @@ class LlamaOracle:
         cp.n_batch = cp.n_ubatch = 512
         cp.n_seq_max = n_seqs
         cp.type_k = cp.type_v = _KV_TYPES[kv]
-        cp.flash_attn_type = 0
+        cp.flash_attn_type = int(kv == "q8_0")  # it has quantized values with it alone
         cp.swa_full = True
         cp.n_threads = cp.n_threads_batch = n_threads or len(os.sched_getaffinity(0))
         self._ctx = lib.llama_init_from_model(self._model, cp)

@@ -106,7 +106,7 @@ def test_the_largest_context_that_fits(seventy: tuple[Path, int]) -> None:
         assert (everything.n_ctx, everything.mapped_bytes) == (8192, 0)
         some = fitting(blueprint, Room(64 * GB, 47 * GB))
         assert MIN_CONTEXT < some.n_ctx < 8192 and some.mapped_bytes == 0
-        free = 47 * GB - some.weight_bytes - some.scratch_bytes
+        free = 47 * GB - some.weight_bytes - some.scratch_bytes - some.text_bytes
         assert some.kv_bytes <= free / 2
         assert blueprint.kv_bytes("f16", some.n_ctx + 64) > free / 2
         halved = fitting(blueprint, Room(64 * GB, 47 * GB), kv_type="q8_0")
