@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-LIMITS_MIB = (100, 150, 250) if not os.environ.get("FULL") else range(60, 420, 20)
+LIMITS_MIB = (60, 100, 150, 250) if not os.environ.get("FULL") else range(60, 420, 20)
 
 
 @pytest.fixture
@@ -60,4 +60,5 @@ def test_a_limit_never_kills(
         assert "error: the model needs" in done.stderr and "are free" in done.stderr
     else:
         assert done.stdout.strip()
-    assert (done.returncode == 1) == (limit_mib < 120) or os.environ.get("FULL")
+    if limit_mib <= 60 or limit_mib >= 200:  # between them it depends on what the system has cached
+        assert done.returncode == int(limit_mib <= 60)
