@@ -212,7 +212,7 @@ class Reference:
         cos, sin = self._rope_angles(layer, positions)
         q = self._rope(heads("q", self.n_heads), cos, sin)
         k = self._rope(heads("k", self.n_kv_heads), cos, sin)
-        if self._kv == "q8_0":  # its weights of 16 bits are left out: below the other errors
+        if self._kv == "q8_0":  # its weights of 15 bits are left out: below the other errors
             q, k = rotate(q), rotate(k)
             q = round_acts(q.reshape(-1, q.shape[-1]), 32).reshape(q.shape)
         k = self._store(k)

@@ -17,7 +17,35 @@ enum {
     VECS = LLM_TILE > 12 ? 2 : 1, /* of a register tile, beside LLM_TILE rows */
     U_BYTES = 2 * TOKENS,
 };
-#define MOST 65535.0f /* weights have 16 bits: the many small ones beside a large one count */
+#define MOST 32767.0f /* weights have 15 bits: the many small ones beside a large one count */
+
+/* How keys and weights meet queries and values: as unsigned bytes, the weights in two of them; or
+ * where unsigned bytes would overflow the products, as signed bytes and as words. */
+#ifdef LLM_WORD_DOTS
+typedef vb_signed key_bytes;
+LLM_INLINE key_bytes load_key(const uint8_t *k) { return vb_signed_of(vb_flip(vb_load(k))); }
+#define dot_key(acc, key, q) vb_dot_signed(acc, key, vb_set4(q))
+#define key_start(start) ((void)(start), 0)
+LLM_INLINE void store_weights(uint8_t *u, vi w0, vi w1) {
+    vi_store_words(u, w0);
+    vi_store_words(u + 32, w1);
+}
+typedef vb_words value_bytes;
+#define load_value(v) vb_words_of(vb_load(v))
+#define dot_value(acc, value, u, part, t) vb_dot_words(acc, value, (u) + 2 * (t))
+enum { WEIGHT_PARTS = 1 };
+#else
+typedef vb key_bytes;
+#define load_key(k) vb_load(k)
+#define dot_key(acc, key, q) vb_dot_each(acc, key, vb_set4(q))
+#define key_start(start) (start)
+#define store_weights(u, w0, w1) vb_store(u, vb_split(w0, w1))
+typedef vb value_bytes;
+#define load_value(v) vb_load(v)
+#define dot_value(acc, value, u, part, t)                                                          \
+    vb_dot_each(acc, vb_set4((u) + TOKENS * (part) + (t)), value)
+enum { WEIGHT_PARTS = 2 }; /* low bytes, high bytes */
+#endif
 
 /* y = H x / sqrt(32) for the Hadamard matrix H of 32: an outlier among the 32 is shared by all, which
  * the scale then suits better, and products of two rotated vectors are those of the vectors. */
@@ -197,17 +225,16 @@ LLM_INLINE void score_rows(const llm_q8_pass *s, const llm_q8_block *b, int32_t 
             vi acc[LLM_TILE][VECS];
             LLM_UNROLL
             for (int r = 0; r < n; r++) LLM_UNROLL
-            for (int v = 0; v < VECS; v++) acc[r][v] = vi_set1(s->q_start[at + r * s->groups]);
+            for (int v = 0; v < VECS; v++)
+                acc[r][v] = vi_set1(key_start(s->q_start[at + r * s->groups]));
             for (int i = 0; i < 8; i++) {
-                vb kv[VECS];
+                key_bytes kv[VECS];
                 LLM_UNROLL
-                for (int v = 0; v < VECS; v++) kv[v] = vb_load(k + 4 * TOKENS * i + 64 * v);
+                for (int v = 0; v < VECS; v++) kv[v] = load_key(k + 4 * TOKENS * i + 64 * v);
                 LLM_UNROLL
-                for (int r = 0; r < n; r++) {
-                    vb x = vb_set4(q + (int64_t)r * s->dim + 4 * i);
-                    LLM_UNROLL
-                    for (int v = 0; v < VECS; v++) acc[r][v] = vb_dot_each(acc[r][v], kv[v], x);
-                }
+                for (int r = 0; r < n; r++) LLM_UNROLL
+                for (int v = 0; v < VECS; v++)
+                    acc[r][v] = dot_key(acc[r][v], kv[v], q + (int64_t)r * s->dim + 4 * i);
             }
             LLM_UNROLL
             for (int v = 0; v < VECS; v++) {
@@ -272,7 +299,7 @@ LLM_INLINE void group_weights(llm_q8_pass *s, const llm_q8_block *b, const uint1
         const vf inverse = vf_set1(s->inverse[unit0 + r]);
         vi w0 = vf_rint(vf_mul(vf_mul(vf_load(p), inverse), x.low));
         vi w1 = vf_rint(vf_mul(vf_mul(vf_load(p + 16), inverse), x.high));
-        vb_store(s->u + U_BYTES * (at + r), vb_split(w0, w1));
+        store_weights(s->u + U_BYTES * (at + r), w0, w1);
         s->u_scale[at + r] = s->peak[unit0 + r] * x.step;
     }
 }
@@ -304,20 +331,18 @@ LLM_INLINE void output_rows(const llm_q8_pass *s, const llm_q8_block *b, int32_t
             LLM_UNROLL
             for (int r = 0; r < n; r++) LLM_UNROLL
             for (int i = 0; i < VECS; i++) acc[r][i] = vi_set1(0);
-            for (int high = TOKENS; high >= 0; high -= TOKENS) {
+            for (int part = WEIGHT_PARTS - 1; part >= 0; part--) {
                 for (int t = 0; t < TOKENS; t += 4) {
-                    vb vv[VECS];
+                    value_bytes vv[VECS];
                     LLM_UNROLL
                     for (int i = 0; i < VECS; i++)
-                        vv[i] = vb_load(v + (int64_t)s->dim * t + 64 * i);
+                        vv[i] = load_value(v + (int64_t)s->dim * t + 64 * i);
                     LLM_UNROLL
-                    for (int r = 0; r < n; r++) {
-                        vb w = vb_set4(u + U_BYTES * r + high + t);
-                        LLM_UNROLL
-                        for (int i = 0; i < VECS; i++) acc[r][i] = vb_dot_each(acc[r][i], w, vv[i]);
-                    }
+                    for (int r = 0; r < n; r++) LLM_UNROLL
+                    for (int i = 0; i < VECS; i++)
+                        acc[r][i] = dot_value(acc[r][i], vv[i], u + U_BYTES * r, part, t);
                 }
-                if (high) LLM_UNROLL
+                if (part) LLM_UNROLL
                 for (int r = 0; r < n; r++) LLM_UNROLL
                 for (int i = 0; i < VECS; i++) acc[r][i] = vi_shl(acc[r][i], 8);
             }

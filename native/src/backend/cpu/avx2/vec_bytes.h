@@ -64,6 +64,11 @@ LLM_INLINE vb vb_minus(vb a, uint8_t value) {
     __m256i v = _mm256_set1_epi8((char)value);
     return vb_pair(_mm256_sub_epi8(a.lo, v), _mm256_sub_epi8(a.hi, v));
 }
+/* u8 less 128 as s8, and back. */
+LLM_INLINE vb vb_flip(vb a) {
+    const __m256i top = _mm256_set1_epi8((char)0x80);
+    return vb_pair(_mm256_xor_si256(a.lo, top), _mm256_xor_si256(a.hi, top));
+}
 LLM_INLINE vb vb_nibbles(const uint16_t *p) {
     __m128i a = _mm_loadu_si128((const __m128i *)p), b = _mm_loadu_si128((const __m128i *)(p + 8));
     __m128i byte = _mm_set1_epi16(255);
