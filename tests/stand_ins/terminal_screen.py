@@ -18,6 +18,12 @@ _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"  # the line editor begins a
 _DRAWN = "\x1b[?25h"  # the cursor is shown again when it has drawn
 
 
+def _usual_signals() -> None:
+    """What a shell gives a program; a runner under nohup would hand down that SIGHUP is ignored."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Terminal:
     """A command line on a pseudo-terminal. `raw` is all that it wrote."""
 
@@ -40,6 +46,7 @@ class Terminal:
             dimensions=(lines, columns),
             cwd=None if cwd is None else str(cwd),
             timeout=30,
+            preexec_fn=_usual_signals,
         )
         self.child.delaybeforesend = 0
 
