@@ -128,7 +128,7 @@ class _Reader:
                     f"Modelfile line {number}: {line.strip()[:60]!a} is no instruction",
                     f"There are {', '.join(INSTRUCTIONS)}.",
                 )
-            value = self._value((match[2] or "").strip(), number)
+            value = self._value((match[2] or "").lstrip(), number)
             if not value.strip():
                 raise FormatError(f"Modelfile line {number}: {word} has no value")
             if len(value) > MAX_TEXT:
@@ -143,7 +143,7 @@ class _Reader:
         """The value, over more lines where triple quotes open and do not close."""
         opening = text.find(_TRIPLE)
         if opening < 0:
-            return text
+            return text.strip()
         before, rest = text[:opening], text[opening + 3 :]
         pieces = [rest]
         while _TRIPLE not in pieces[-1]:

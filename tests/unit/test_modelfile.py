@@ -43,6 +43,12 @@ def test_every_instruction() -> None:
     assert [note.split(":")[0] for note in file.notes] == ["PARAMETER num_gpu", "REQUIRES 0.5.0"]
 
 
+@pytest.mark.parametrize("text", ["0\x0c\n", "a  \n b", " a", "a\u2028b\n"])
+def test_white_space_inside_quotes_stays(text: str) -> None:
+    before = Settings(template=text, system=text)
+    assert parse(render("a", before)).settings == before
+
+
 def test_windows_line_ends_and_a_byte_order_mark() -> None:
     assert parse("\ufeffFROM a\r\nSYSTEM b\r\n") == parse("FROM a\nSYSTEM b")
 

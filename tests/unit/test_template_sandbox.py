@@ -28,7 +28,7 @@ ENDLESS = {
     "{% endmacro %}{{ f(60) }}",
     "recursive loop": "{% for a in [[1]] * 9999 recursive %}{% for b in range(9999) %}{% endfor %}"
     "{% endfor %}",
-    "searches": "{% set r = range(9999) | list %}" + "{{ 1.5 in r }}" * 2000,
+    "searches": "{% set r = range(9999) | list %}" + "{{ 1.5 in r }}" * 8000,
     "sorts": "{% set r = range(9999) | list %}" + "{% set s = r | sort %}" * 2000,
 }
 
