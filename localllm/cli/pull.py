@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import click
 
@@ -88,16 +91,8 @@ def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:
 
     reporter = JsonProgress(offer) if as_json else TextProgress(offer)
     reporter.begin(shutil.disk_usage(_existing(paths.current().models)).free)
-    try:
+    with _ended(reporter, "What has come was kept: the same command goes on from there."):
         model = pull_offer(offer, asked, paths.current(), reporter.report)
-    except KeyboardInterrupt:
-        reporter.end()
-        output.say("Interrupted. What has come was kept: the same command goes on from there.")
-        raise
-    except BaseException:
-        reporter.end()
-        raise
-    reporter.end()
     if as_json:
         _done(model)
     return model
@@ -108,19 +103,28 @@ def pull_parts(entry: Entry, *, as_json: bool = False) -> Model:
     from localllm.cli.pull_parts import JsonReporter, TextReporter
 
     reporter = JsonReporter(entry) if as_json else TextReporter(entry)
-    try:
+    with _ended(reporter, "Parts that are complete were kept: the same command goes on."):
         model = download.pull(entry, paths.current(), reporter.report)
-    except KeyboardInterrupt:
-        reporter.end()
-        output.say("Interrupted. Parts that are complete were kept: the same command goes on.")
-        raise
-    except BaseException:
-        reporter.end()
-        raise
-    reporter.end()
     if as_json:
         _done(model)
     return model
+
+
+class _Reporter(Protocol):
+    def end(self) -> None: ...
+
+
+@contextlib.contextmanager
+def _ended(reporter: _Reporter, kept: str) -> Iterator[None]:
+    """Clears the line of progress whatever happens; after Ctrl-C says what was kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        reporter.end()
+        output.say(f"Interrupted. {kept}")
+        raise
+    finally:
+        reporter.end()
 
 
 def _done(model: Model) -> None:
