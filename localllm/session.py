@@ -85,7 +85,7 @@ class Session:
     @classmethod
     def open(
         cls,
-        path: Path,
+        path: Path | str,
         *,
         engine: str = "auto",
         n_threads: int = 0,
@@ -117,7 +117,7 @@ class Session:
             raise ArgumentError(f"engine: {engine[:40]!a} is not one of {', '.join(ENGINES)}")
         started = time.perf_counter()
         options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template, mmap)
-        parts = open_parts(path, options, progress=progress, notice=notice)
+        parts = open_parts(Path(path), options, progress=progress, notice=notice)
         if template is None and beside:
             try:
                 _take_beside(parts, beside, notice or (lambda line: None))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -348,6 +351,15 @@ def test_search_gives_up_soon(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10  # it takes milliseconds
 
 
-def test_the_client_reports_nothing() -> None:
-    library = hub_source._library()
-    assert library.constants.HF_HUB_DISABLE_TELEMETRY
+@pytest.mark.parametrize("before", ["", "import huggingface_hub.constants;"])
+def test_the_client_reports_nothing(before: str) -> None:
+    """Also where another library loaded it first."""
+    code = (
+        f"{before}from localllm.store.sources import hub;"
+        "print(hub._library().constants.HF_HUB_DISABLE_TELEMETRY)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "HF_HUB_DISABLE_TELEMETRY"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True"

@@ -413,14 +413,15 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _library() -> ModuleType:
-    """The Hub's client. It is imported when it is needed, and told beforehand to report nothing:
-    it reads this when it is loaded."""
+    """The Hub's client, imported when it is needed and told to report nothing. It reads the
+    environment when it is loaded, which another library may have done before."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     import huggingface_hub
     import huggingface_hub.constants
     import huggingface_hub.errors
     import huggingface_hub.utils
 
+    huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY = True
     return huggingface_hub
 
 
