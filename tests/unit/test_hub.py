@@ -17,7 +17,6 @@ from localllm.store.identifiers import Repository, Revision
 from localllm.store.offer import Offer
 from localllm.store.quantization import parse as quant
 from localllm.store.ref import parse as ref
-from localllm.store.sources import hub as hub_source
 from localllm.store.sources.hub import (
     Entry,
     Facts,
