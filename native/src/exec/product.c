@@ -1,7 +1,7 @@
 /* product.c: matrix products whose panels the threads take in turns. */
 #include "exec/product.h"
 
-#define RUNS_LEFT 4    /* runs for each thread that what is left would make at the current size */
+#define RUNS_LEFT 2    /* runs for each thread that what is left would make at the current size */
 #define LEAST_PANELS 4 /* shorter runs cost more in reading than they gain in balance */
 
 void llm_quantize_row(const llm_kernels *k, llm_acts *a, int32_t row, int64_t begin, int64_t end,
