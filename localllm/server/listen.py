@@ -21,8 +21,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from localllm.errors import FileError
 from localllm.server import errors
 from localllm.server.errors import RequestError
+from localllm.server.security import MAX_HEADER_BYTES
 
-MAX_HEADER_BYTES = 64 << 10
 HEADER_S = 20.0
 WRITE_S = 60.0
 IDLE_S = 75.0  # between two requests of a connection

@@ -25,6 +25,7 @@ from localllm.server import errors
 from localllm.server.errors import RequestError
 
 MAX_BODY_BYTES = 16 << 20
+MAX_HEADER_BYTES = 64 << 10
 BODY_CHUNK_S = 20.0  # the longest wait for more of a body
 BODY_S = 120.0  # for all of it
 PUBLIC = frozenset({"/health", "/v1/health"})
@@ -118,6 +119,7 @@ class Guard:
             return
         headers = Headers(scope=scope)
         try:
+            _check_size(scope)
             origin = self._checked_origin(scope, headers)
             allowed = _cors(origin) if origin else []
             if scope["method"] == "OPTIONS" and headers.get("access-control-request-method"):
@@ -249,6 +251,19 @@ def _host_name(host: str) -> str:
     if name and _PORT.fullmatch(port):
         return name
     return "" if ":" in host and not host.endswith("]") else host
+
+
+def _check_size(scope: Scope) -> None:
+    """What came in one piece has passed the limit of the parser, which counts what it keeps."""
+    n_bytes = len(scope["raw_path"]) + len(scope["query_string"])
+    n_bytes += sum(len(name) + len(value) for name, value in scope["headers"])
+    if n_bytes > MAX_HEADER_BYTES:
+        raise RequestError(
+            f"the header has {n_bytes:,} bytes, at most {MAX_HEADER_BYTES:,} are read",
+            code="too_large",
+            status=431,
+            headers=_CLOSE,
+        )
 
 
 Raw = list[tuple[bytes, bytes]]

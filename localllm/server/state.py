@@ -82,7 +82,8 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     n = values.integer(body, "n", 1, 1, MAX_CHOICES)
     stream = values.flag(body, "stream", False)
     options = values.mapping(body, "stream_options")
-    include_usage = values.flag(options, "include_usage", False)
+    usage_name = "stream_options.include_usage"
+    include_usage = values.flag({usage_name: options.get("include_usage")}, usage_name, False)
     caching = values.flag(body, "cache_prompt", True)
     salt = http.state.caller + values.text(body, "cache_salt", "", 1024).encode()
     if not caching:

@@ -93,7 +93,7 @@ class FakeService:
             emit(Finished(usage, Timings()))
         except Exception as e:
             self.ended.append(ticket)
-            emit(Failed(e if isinstance(e, LocalLLMError) else e))  # type: ignore[arg-type]
+            emit(Failed(e))  # type: ignore[arg-type]
 
     def _characters(self, ticket: FakeTicket, verb: str, rest: str) -> Iterator[str]:
         if verb == "break":

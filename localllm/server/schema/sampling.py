@@ -59,7 +59,7 @@ def chat_logprobs(body: Mapping[str, Any]) -> int | None:
 
 def completion_logprobs(body: Mapping[str, Any]) -> int | None:
     """The same for /v1/completions, where logprobs is the number; false is none."""
-    if body.get("logprobs") in (None, False):
+    if body.get("logprobs") is None or body["logprobs"] is False:
         return values.integer(body, "n_probs", 0, 0, MAX_TOP_LOGPROBS) or None
     return values.integer(body, "logprobs", 0, 0, MAX_TOP_LOGPROBS)
 
