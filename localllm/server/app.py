@@ -11,7 +11,7 @@ from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localllm import __version__
@@ -52,7 +52,7 @@ def build(models: Models, access: Access, *, strict: bool = False) -> FastAPI:
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(Exception, _fault)
-    app.add_middleware(Counted, metrics=state.metrics, app_of=app)
+    app.add_middleware(Counted, metrics=state.metrics)
     app.add_middleware(Guard, access=access)  # the outermost: added last
     return app
 
@@ -60,8 +60,11 @@ def build(models: Models, access: Access, *, strict: bool = False) -> FastAPI:
 class Counted:
     """Counts answers by route and status."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, app_of: FastAPI) -> None:
-        self._app, self._metrics, self._routes = app, metrics, app_of.router.routes
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+        self._routes = [
+            route for family in FAMILIES for route in family.routes if isinstance(route, Route)
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counting(message: Message) -> None:
@@ -73,10 +76,8 @@ class Counted:
 
     def _route(self, scope: Scope) -> str:
         """The route's pattern, so that there are only so many names."""
-        for route in self._routes:
-            if route.matches(scope)[0] != Match.NONE:
-                return str(getattr(route, "path", "other"))
-        return "other"
+        path = scope["path"]
+        return next((r.path for r in self._routes if r.path_regex.match(path)), "other")
 
 
 async def _refused(http: HttpRequest, error: Exception) -> Response:

@@ -71,7 +71,9 @@ def document(error: BaseException) -> dict[str, Any]:
     kind = kind_of(error)
     message = "internal error: this is a fault in localllm, its log says more"
     if isinstance(error, LocalLLMError):
-        message = " ".join([error.message, *([error.hint] if error.hint else [])])
+        message = error.message
+        if error.hint:
+            message += f". {error.hint[0].upper()}{error.hint[1:]}"
     return {
         "error": {
             "message": message,
