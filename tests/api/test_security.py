@@ -174,10 +174,16 @@ def test_slow_clients_are_let_go(locked: Running, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(listen, "HEADER_S", 0.2)
     monkeypatch.setattr(security, "BODY_CHUNK_S", 0.2)
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", locked.port), timeout=10) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nho")
-        with contextlib.suppress(ConnectionResetError):
-            assert connection.recv(100) == b""
+    whole = b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    for first, begun in ((b"", b""), (b"", b"GET /health HTTP/1.1\r\nho"), (whole, b"GET /he")):
+        with socket.create_connection(("127.0.0.1", locked.port), timeout=10) as connection:
+            connection.sendall(first)
+            got = b""
+            while first and not got.endswith(b"}"):
+                got += connection.recv(1000)
+            connection.sendall(begun)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1000) == b""
     head = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %s\r\n" % (
         KEYS[0].encode()
     )
