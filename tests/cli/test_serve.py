@@ -162,3 +162,20 @@ def test_tls(tiny: Callable[[str, str], Path], tmp_path: Path) -> None:
         process.wait()
     bad = cli("serve", str(tiny("llama", "F32")), "--tls-cert", "/no/such", home=tmp_path)
     assert bad.returncode == 1 and is_error(bad.stderr, "TLS")
+
+
+def test_the_program_in_the_readme(real_model: Callable[[str], Path]) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"^```python\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+    assert block and "`localllm serve smollm2:135m`" in readme
+    process, url = start(real_model("smollm2:135m"), "--name", "smollm2:135m")
+    try:
+        code = block[1].replace("http://127.0.0.1:8000", url)
+        assert code != block[1]
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert len(done.stdout.split()) > 3
+    finally:
+        process.kill()
+        process.wait()
