@@ -52,6 +52,14 @@ class OutOfMemoryError(LocalLLMError):
     """An allocation was refused."""
 
 
+class QueueFullError(LocalLLMError):
+    """Too many requests wait already. `retry_after_s`: when it is worth asking again."""
+
+    def __init__(self, message: str, hint: str | None = None, retry_after_s: float = 1.0) -> None:
+        super().__init__(message, hint)
+        self.retry_after_s = retry_after_s
+
+
 class CancelledError(LocalLLMError):
     """The work was stopped on request."""
 

@@ -111,7 +111,7 @@ class Session:
         with 0.0 .. 1.0, notice with plain lines on what was chosen. Raises the errors of
         `Model.load`, and FormatError for a tokenizer or template that cannot be used.
         """
-        from localllm.engine.open import OpenOptions, open_parts
+        from localllm.engine.open import OpenOptions, open_parts, take_beside
 
         if engine not in ENGINES:
             raise ArgumentError(f"engine: {engine[:40]!a} is not one of {', '.join(ENGINES)}")
@@ -120,7 +120,7 @@ class Session:
         parts = open_parts(Path(path), options, progress=progress, notice=notice)
         if template is None and beside:
             try:
-                _take_beside(parts, beside, notice or (lambda line: None))
+                take_beside(parts, beside, notice or (lambda line: None))
             except BaseException:
                 parts.engine.close()
                 raise
@@ -388,15 +388,6 @@ def _title(messages: Sequence[Mapping[str, Any]]) -> str:
 
 def _clip(text: str) -> str:
     return " ".join(text[:400].split())[:80]
-
-
-def _take_beside(parts: Parts, beside: str, say: Callable[[str], None]) -> None:
-    from localllm.text.beside_template import choose
-
-    choice = choose(parts.text.metadata, beside)
-    parts.options = dataclasses.replace(parts.options, template=choice.template)
-    if choice.note:
-        say(choice.note)
 
 
 def used_template(path: Path, beside: str = "") -> tuple[str, str] | None:

@@ -90,6 +90,20 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm create mine -f Modelfile", "FROM, SYSTEM, PARAMETER and so on."),
         Example("localllm create mine --force", "Anew, from ./Modelfile."),
     ),
+    "serve": (
+        Example(
+            "localllm serve smollm2:135m",
+            "OpenAI's API at http://127.0.0.1:8000/v1, for this machine only.",
+        ),
+        Example(
+            "localllm serve smollm2:135m --host 0.0.0.0 --api-key @key.txt",
+            "For other machines too: they send a key of the file.",
+        ),
+        Example(
+            "localllm serve smollm2:135m --cors-origin https://chat.example",
+            "A web page from elsewhere may ask too.",
+        ),
+    ),
     "share": (
         Example("localllm share smollm2:135m", "For other users of this machine."),
         Example("localllm share --host 0.0.0.0 --api-key @key.txt", "For the whole network."),

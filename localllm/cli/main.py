@@ -48,6 +48,7 @@ COMMANDS = {
     "cp": Row("localllm.cli.cp", "Give a model a second name."),
     "import": Row("localllm.cli.import_model", "Give a file or folder of your own a name."),
     "create": Row("localllm.cli.create", "Make a model of another one and a Modelfile."),
+    "serve": Row("localllm.cli.serve", "Serve a model to other programs."),
     "share": Row("localllm.cli.share", "Let others in the network pull models from here."),
     "verify": Row("localllm.cli.verify", "Check every byte of the models here."),
     "gc": Row("localllm.cli.gc", "Clear away what belongs to no model."),

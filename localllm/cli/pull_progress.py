@@ -112,18 +112,22 @@ def _facts(offer: Offer) -> str:
 
 
 def _fit(size: int) -> str:
-    """Whether the weights fit into the memory of this machine, as far as their size tells."""
-    import psutil
+    """Whether the weights fit into the memory that this process may use, as far as their size
+    tells. A limit of its cgroup counts like that of the machine."""
+    from localllm.session import machine_facts  # only now: with it comes the native module
 
-    memory = psutil.virtual_memory()
-    if size > memory.total:
+    machine = machine_facts()
+    memory, free = machine.memory_bytes, machine.free_bytes
+    if 0 < memory < size:
         return (
-            f"this machine has {output.size_text(memory.total)} of memory, less than the model: it "
+            f"this machine has {output.size_text(memory)} of memory, less than the model: it "
             "will not run here"
         )
-    if size > memory.available:
-        return f"only {output.size_text(memory.available)} of memory are free at this moment"
-    return f"{output.size_text(memory.available)} of memory are free, so it fits"
+    if free == 0:
+        return "how much memory is free is not known"
+    if size > free:
+        return f"only {output.size_text(free)} of memory are free at this moment"
+    return f"{output.size_text(free)} of memory are free, so it fits"
 
 
 def _share(progress: Progress) -> float | None:

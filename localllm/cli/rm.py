@@ -56,6 +56,9 @@ def command(names: tuple[str, ...], yes: bool) -> None:
         for waiting in each.waiting:
             partials.remove(waiting)
         output.emit(f"{each.label} deleted, {output.size_text(each.size)} freed\n")
+    for each in doomed:  # only now: a copy without links refers to a file that may have gone too
+        if each.model is not None and each.model.elsewhere and each.model.path.is_file():
+            output.say(output.escape_line(f"Its file stays where it is: {each.model.path}"))
 
 
 def _doomed(name: str, store: Store, known: Catalog, places: paths.Paths) -> _Doomed:

@@ -136,7 +136,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
             n_ctx=options.pop("ctx"),
             kv_type=options.pop("kv_type"),
             isa=options.pop("isa"),
-            template=None if template is None else _template(template),
+            template=None if template is None else template_text(template),
             raw=raw,
             mmap=options.pop("mmap"),
         ),
@@ -150,7 +150,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
     )
 
 
-def _template(text: str) -> str:
+def template_text(text: str) -> str:
     """The text of a template file; a family's name stays as it is."""
     try:
         path = Path(text).expanduser()

@@ -6,12 +6,12 @@ import errno
 import ipaddress
 import socket
 import threading
-from pathlib import Path
 
 import click
 
 from localllm import paths
 from localllm.cli import output
+from localllm.cli.api_keys import read_keys
 from localllm.cli.options import ModelName, Number, find_model
 from localllm.errors import ArgumentError, FileError
 from localllm.store.index import Store
@@ -20,7 +20,6 @@ from localllm.store.sources.peer import KEY_VARIABLE
 
 PORT = 11435
 _LOOPBACK = "127.0.0.1"
-_SHORTEST_KEY, _LONGEST_KEY = 8, 256
 
 
 @click.command("share")
@@ -35,7 +34,7 @@ def command(names: tuple[str, ...], host: str, port: int, api_key: str | None) -
     Without NAME all models of the store. An address other than one of this machine alone needs a
     key. Models can be read, and nothing else: no prompts, no records.
     """
-    key = None if api_key is None else _key(api_key)
+    key = None if api_key is None else read_keys([api_key])[0]
     if key is None and not _is_loopback(host):
         raise ArgumentError(
             f"--host {host[:80]} can be reached from other machines: that needs --api-key",
@@ -81,24 +80,6 @@ def _shared(name: str) -> Ref:
             "Give it a name first: localllm import PATH NAME, or localllm cp SRC DST",
         )
     return model.ref
-
-
-def _key(text: str) -> str:
-    key = text
-    if text.startswith("@"):
-        try:
-            with Path(text[1:]).expanduser().open("rb") as file:
-                key = file.read(_LONGEST_KEY + 2).decode("ascii").rstrip("\r\n")
-        except (OSError, ValueError, RuntimeError) as e:
-            reason = getattr(e, "strerror", None) or "it is no ASCII text"
-            raise FileError(f"cannot read the key in {text[1:200]}: {reason}") from e
-    good = key.isascii() and key.isprintable() and " " not in key
-    if not good or not _SHORTEST_KEY <= len(key) <= _LONGEST_KEY:
-        raise ArgumentError(
-            f"--api-key: the key has {len(key)} characters",
-            f"It may have {_SHORTEST_KEY} to {_LONGEST_KEY}, printable ASCII without spaces.",
-        )
-    return key
 
 
 def _is_loopback(host: str) -> bool:

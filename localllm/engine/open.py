@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,6 +184,16 @@ def _open_native(
         arithmetic=machine.facts().arithmetic_version,
         engine_version="native",
     )
+
+
+def take_beside(parts: Parts, beside: str, say: Notice) -> None:
+    """Lets a template that lies beside the file count: see `text.beside_template`."""
+    from localllm.text.beside_template import choose
+
+    choice = choose(parts.text.metadata, beside)
+    parts.options = dataclasses.replace(parts.options, template=choice.template)
+    if choice.note:
+        say(choice.note)
 
 
 def _check_threads(n_threads: int) -> None:

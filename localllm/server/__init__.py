@@ -1,1 +1,1 @@
-"""What this program offers to others over HTTP."""
+"""What others may ask for over HTTP: answers, by `app`, and models, by `share`."""

@@ -151,12 +151,26 @@ def _hub(text: str) -> HubName:
             f"{_shown(text)} is no repository of the Hub: it has the form user/repo",
             f"Perhaps a file was meant: ./{place}" if place.isascii() else _FORMS,
         )
+    if place.lower().startswith("ollama/") and colon and not _is_hub_choice(what):
+        raise ArgumentError(
+            f"{_shown(text)} is no repository of the Hub: {_shown(what)} is no quantization",
+            "Ollama's own models have such names, where it runs on this machine: localllm list. "
+            f"From its registry: registry.ollama.ai/library/{text.partition('/')[2][:80]}",
+        )
     name = HubName(
         Repository.parse(place),
         Revision(revision) if at else None,
         *(_hub_choice(what) if colon else (None, None)),
     )
     return _checked(name)
+
+
+def _is_hub_choice(text: str) -> bool:
+    return (
+        text.lower() == ref.DEFAULT_TAG
+        or text.lower().endswith(SUFFIX)
+        or quantization.find(text) is not None
+    )
 
 
 def _hub_choice(text: str) -> tuple[Quantization | None, str | None]:

@@ -100,7 +100,9 @@ def test_import_in_place_copy_and_move(home: Path, tmp_path: Path) -> None:
     refused(home, "import", str(own), why="own-1b:q8_0 already", hint="--force")
     ok(home, "import", str(own), "copied", "--copy")
     assert own.exists() and (home / "models" / "copied.gguf").read_bytes() == DATA
-    assert ok(home, "rm", "-y", "own-1b:q8_0").stdout.endswith("deleted, 0 B freed\n")
+    gone = ok(home, "rm", "-y", "own-1b:q8_0")
+    assert gone.stdout.endswith("deleted, 0 B freed\n")
+    assert gone.stderr == f"Its file stays where it is: {own}\n"
     assert own.read_bytes() == DATA
     ok(home, "import", str(own), "moved", "--move")
     assert not own.exists() and (home / "models" / "moved.gguf").read_bytes() == DATA

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localllm.errors import ArgumentError
+from localllm.store import wanted
 from localllm.store.identifiers import Digest, Repository, Revision
 from localllm.store.quantization import parse as quant
 from localllm.store.ref import parse as ref
@@ -165,3 +166,11 @@ def test_identifiers() -> None:
 def test_digests_that_are_none(text: str) -> None:
     with pytest.raises(ArgumentError, match="no digest"):
         Digest(text)
+
+
+def test_a_name_of_ollamas_leads_to_its_registry() -> None:
+    with pytest.raises(ArgumentError, match="'1b' is no quantization") as caught:
+        wanted.parse("ollama/x:1b")
+    assert "registry.ollama.ai/library/x:1b" in (caught.value.hint or "")
+    assert isinstance(wanted.parse("registry.ollama.ai/library/x:1b"), wanted.OciName)
+    assert isinstance(wanted.parse("ollama/x:Q8_0"), wanted.HubName)

@@ -1,8 +1,9 @@
 /* product.c: matrix products whose panels the threads take in turns. */
 #include "exec/product.h"
 
-#define RUNS_LEFT 4    /* runs for each thread that what is left would make at the current size */
+#define RUNS_LEFT 2    /* runs for each thread that what is left would make at the current size */
 #define LEAST_PANELS 4 /* shorter runs cost more in reading than they gain in balance */
+#define LEAST_OF_MANY 2 /* many tokens compute long: the last runs are cut to end together */
 
 void llm_quantize_row(const llm_kernels *k, llm_acts *a, int32_t row, int64_t begin, int64_t end,
                       const llm_products *p) {
@@ -55,14 +56,17 @@ static void multiply_panels(const llm_exec *e, const llm_acts *a, const llm_prod
 
 /* The next run of panels: a share of what is left, so that the last runs are short and all threads
  * end together, also those whose CPU somebody else uses. False when nothing is left. */
-static bool take_run(atomic_int *next, int64_t total, int32_t n_threads, int64_t *begin,
+static bool take_run(atomic_int *next, int64_t total, int32_t n_threads, bool few, int64_t *begin,
                      int64_t *end) {
     int64_t least = max_i64(1, min_i64(LEAST_PANELS, total / (RUNS_LEFT * n_threads)));
     int32_t at = atomic_load_explicit(next, memory_order_relaxed);
     while (at < total) {
-        int64_t run = (total - at) / (RUNS_LEFT * n_threads) / least * least;
+        int64_t left = total - at;
+        int64_t run = max_i64(least, left / (RUNS_LEFT * n_threads) / least * least);
+        if (!few && left < n_threads * least)
+            run = max_i64(LEAST_OF_MANY, (left + n_threads - 1) / n_threads);
         *begin = at;
-        *end = min_i64(total, at + max_i64(least, run));
+        *end = min_i64(total, at + run);
         if (atomic_compare_exchange_weak_explicit(next, &at, (int32_t)*end, memory_order_relaxed,
                                                   memory_order_relaxed)) {
             return true;
@@ -75,7 +79,7 @@ void llm_multiply(llm_exec *e, const llm_acts *a, const llm_products *p, llm_tur
                   int32_t thread) {
     int64_t total = 0, begin, end;
     for (int32_t i = 0; i < p->n; i++) total += panels_of(p->of[i].w);
-    while (take_run(turns.next, total, e->n_threads, &begin, &end)) {
+    while (take_run(turns.next, total, e->n_threads, a->n <= LLM_FEW_ROWS, &begin, &end)) {
         int64_t base = 0;
         for (int32_t i = 0; i < p->n && base < end; i++) {
             int64_t n = panels_of(p->of[i].w);

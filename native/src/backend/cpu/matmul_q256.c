@@ -91,25 +91,26 @@ LLM_INLINE void add_group256(vf scale, const vi *s, vf *sum, const int n) {
 }
 
 /* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
- * Each reads a superblock in turn and asks for its next one. */
+ * Each reads a superblock in turn. */
 LLM_INLINE void few256(const llm_unpacking *u, int32_t type, const llm_panel_job *job,
                        int32_t first, int32_t last, const int n) {
     const llm_acts *x = job->x;
     llm_scratch *s = scratch_of(job);
     const int bytes = 16 * u->layout->bytes, per = 32 / u->group;
     llm_scales *sc = &s->unpacked[0].scales;
-    for (int64_t sb = 0; sb < job->w->n_cols / 256; sb++) {
+    const int64_t n_sb = job->w->n_cols / 256;
+    for (int64_t sb = 0; sb < n_sb; sb++) {
         const int8_t *q = x->q[LLM_ACT_Q256] + sb * 256 * n;
         const llm_act256 *a = x->a256 + sb * n;
         for (int32_t i = first; i < last; i++) {
             const uint8_t *p = panel_superblock(job, i, sb, 256);
+            const uint8_t *far = far_of(job, p, sb * bytes, n_sb * bytes);
             vf sum[LLM_FUSED];
             LLM_UNROLL
             for (int t = 0; t < n; t++) sum[t] = vf_zero();
             const int8_t *scale = decode_scales(u, type, p, sc);
             for (int c = 0; c < 8; c++) {
-                for (int at = 0; at < bytes / 8; at += 64)
-                    vb_prefetch(p + bytes + bytes / 8 * c + at);
+                ask_ahead(p + bytes / 8 * c, far + bytes / 8 * c, bytes / 8);
                 vb w[8];
                 unpack_chunk(u, p, c, w);
                 LLM_UNROLL

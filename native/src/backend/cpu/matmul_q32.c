@@ -33,7 +33,7 @@ LLM_INLINE void add_block32(const llm_unpacking *u, const vi *s, vf d, vf m, int
 }
 
 /* Panels [first, last) of the job: as many streams of weights, which memory serves better than one.
- * Each reads a superblock in turn and asks for its next one. */
+ * Each reads a superblock in turn. */
 LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t first, int32_t last,
                       const int n) {
     const llm_acts *x = job->x;
@@ -50,8 +50,9 @@ LLM_INLINE void few32(const llm_unpacking *u, const llm_panel_job *job, int32_t 
             vf acc[LLM_FUSED];
             LLM_UNROLL
             for (int t = 0; t < n; t++) acc[t] = sb ? vf_load(sums[t]) : vf_zero();
-            for (int b = 0; b < nb; b++, p += bytes) {
-                for (int at = 0; at < bytes; at += 64) vb_prefetch(p + 8 * bytes + at);
+            const uint8_t *far = far_of(job, p, sb * 8 * bytes, n_blocks * bytes);
+            for (int b = 0; b < nb; b++, p += bytes, far += bytes) {
+                ask_ahead(p, far, bytes);
                 vb w[8];
                 unpack_chunk(u, p, 0, w);
                 vi dot[LLM_FUSED];

@@ -21,7 +21,9 @@
 #endif
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
-#define LLM_STREAMS 4  /* panels that few tokens read side by side */
+#define LLM_STREAMS 2  /* panels that few tokens read side by side */
+#define LLM_FAR 3072   /* what few tokens ask of memory, into the second level */
+#define LLM_NEAR 256   /* and from there into the first */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
 #define LLM_STRIP 512  /* tokens whose sums wait in scratch, at most */
 #ifdef LLM_TILES
@@ -174,6 +176,20 @@ LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t
     int64_t n_lines = n_bytes / 64 + 1;
     for (int64_t l = n_lines * i / n_parts; l < n_lines * (i + 1) / n_parts; l++)
         LLM_PREFETCH(from + 64 * l);
+}
+
+/* A core has few buffers for lines on their way into its first level. So few tokens ask for weights
+ * twice: far ahead, into the second level, and from there into the first. Beyond the end of a panel, a
+ * stream goes on with the one LLM_STREAMS further. p: byte `at` of a panel. */
+LLM_INLINE const uint8_t *far_of(const llm_panel_job *job, const uint8_t *p, int64_t at,
+                                 int64_t panel_bytes) {
+    if (!job->w->panels) return p; /* in scratch */
+    return p + LLM_FAR + (at + LLM_FAR < panel_bytes ? 0 : (LLM_STREAMS - 1) * panel_bytes);
+}
+
+LLM_INLINE void ask_ahead(const uint8_t *p, const uint8_t *far, int n_bytes) {
+    for (int at = 0; at < n_bytes; at += 64) vb_prefetch_l2(far + at);
+    for (int at = 0; at < n_bytes; at += 64) vb_prefetch(p + LLM_NEAR + at);
 }
 
 /* Sets up the AMX tiles if the job has enough tokens for them. */

@@ -123,6 +123,7 @@ LLM_INLINE vb vb_set4(const void *p) {
 }
 
 LLM_INLINE void vb_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+LLM_INLINE void vb_prefetch_l2(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 
 #if defined(__GNUC__)
 LLM_INLINE vb vb_opaque(vb a) {

@@ -121,6 +121,7 @@ LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
 #define vb_dot(acc, w, a) vb_dot_wide(acc, w, a)
 
 LLM_INLINE void vb_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+LLM_INLINE void vb_prefetch_l2(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 
 #if defined(__GNUC__)
 LLM_INLINE vb vb_opaque(vb a) {

@@ -89,6 +89,7 @@ LLM_INLINE vb vb_set4(const void *p) {
 }
 
 LLM_INLINE void vb_prefetch(const uint8_t *p) { __builtin_prefetch(p); }
+LLM_INLINE void vb_prefetch_l2(const uint8_t *p) { LLM_PREFETCH_L2(p); }
 
 LLM_INLINE vb vb_opaque(vb x) {
     __asm__ volatile("" : "+w"(x.a), "+w"(x.b), "+w"(x.c), "+w"(x.d));

@@ -136,6 +136,7 @@ LLM_INLINE vi vi_dot_s16(vi acc, vi pairs, const int16_t *p) {
 }
 
 LLM_INLINE void vb_prefetch(const uint8_t *p) { (void)p; }
+LLM_INLINE void vb_prefetch_l2(const uint8_t *p) { (void)p; }
 /* Hides from the compiler where a value comes from, so that it is not hoisted out of a loop. */
 #define vb_opaque(a) (a)
 

@@ -1,0 +1,134 @@
+"""The contract between those who ask and the engine that serves many at once.
+
+A front end submits a `Request` and is told of its pieces by `Event`s, from the engine's thread. The
+last event is `Finished` or `Failed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from localllm.engine.exchange import Chunk
+    from localllm.errors import LocalLLMError
+    from localllm.params import GenerateParams
+    from localllm.text.chat_template import ChatTemplate
+    from localllm.text.reasoning import ReasoningFormat
+    from localllm.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a front end submits."""
+
+    prompt: tuple[int, ...]
+    params: GenerateParams  # max_tokens, stop, seed, samplers, logprobs
+    n: int = 1  # answers; choice i uses params.seed + i
+    priority: int = 0  # higher is served first
+    salt: bytes = b""  # partition of the prefix cache
+    may_store: bool = True  # False: nothing of it stays in the cache once it ends
+    reasoning: ReasoningFormat | None = None  # how the answer marks reasoning, if it does
+    opened: bool = False  # the prompt ends inside a reasoning block
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of a request, over all its answers."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    reasoning_tokens: int
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds: in the queue, from there to the first token, and from the first to the last."""
+
+    queued_s: float = 0.0
+    prompt_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of answer number `index`."""
+
+    index: int
+    chunk: Chunk
+
+
+@dataclass(frozen=True)
+class Finished:
+    usage: Usage
+    timings: Timings
+
+
+@dataclass(frozen=True)
+class Failed:
+    error: LocalLLMError
+
+
+Event = Piece | Finished | Failed
+Emit = Callable[[Event], None]
+
+
+class Ticket(Protocol):
+    """A submitted request."""
+
+    @property
+    def id(self) -> str: ...
+
+    def cancel(self) -> None:
+        """Ends it within one step. From any thread, as often as you like."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """What a front end needs to know of a model."""
+
+    name: str
+    n_ctx: int
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None  # None: it only continues texts
+    digest: str = ""
+    architecture: str = ""
+    quantization: str = ""
+    n_params: int = 0
+    n_ctx_train: int = 0
+    weight_bytes: int = 0
+    recommended: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """Figures of one moment; the counts only grow."""
+
+    running: int = 0
+    waiting: int = 0
+    blocks_free: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    tokens_per_s: float = 0.0
+    steps: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    hit_tokens: int = 0
+    generated_tokens: int = 0
+    last_progress_s: float = 0.0  # time.monotonic() of it
+
+
+class Service(Protocol):
+    """One loaded model that serves many requests at once."""
+
+    info: LoadedModel
+
+    def submit(self, request: Request, emit: Emit) -> Ticket:
+        """Queues a request. `emit` is called from the engine's thread and must not block. Raises
+        `ContextFullError` or `ArgumentError` for what can never be served, `QueueFullError`."""
+
+    def state(self) -> ServiceState: ...
+
+    def close(self) -> None: ...

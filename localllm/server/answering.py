@@ -1,0 +1,115 @@
+"""From the engine's thread to the server's loop: the requests behind one HTTP request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from localllm.engine.exchange import Chunk
+from localllm.engine.request import (
+    Emit,
+    Event,
+    Failed,
+    Finished,
+    Piece,
+    Request,
+    Service,
+    Ticket,
+    Timings,
+    Usage,
+)
+from localllm.errors import ContextFullError
+from localllm.server.metrics import Metrics
+
+
+class Answering:
+    """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self._service, self._metrics = service, metrics
+        self._loop = asyncio.get_running_loop()
+        self._arrived: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self._tickets: list[Ticket] = []
+        self._n_open = 0
+        self._started_s = time.monotonic()
+
+    def start(self, requests: Sequence[Request]) -> None:
+        """Submits all of them, or none: raises what `Service.submit` raises."""
+        try:
+            for i, request in enumerate(requests):
+                if request.params.max_tokens == 0:
+                    self._answer_nothing(i, request)
+                else:
+                    self._tickets.append(self._service.submit(request, self._emitter(i)))
+                self._n_open += 1
+        except BaseException:
+            self.cancel()
+            raise
+
+    async def events(self) -> AsyncIterator[tuple[int, Piece | Finished]]:
+        """(number of the request, its event), until all have finished. Raises the error of one that
+        failed."""
+        timing = _Timing(self._metrics, self._started_s)
+        while self._n_open:
+            number, event = await self._arrived.get()
+            if isinstance(event, Failed):
+                raise event.error
+            if isinstance(event, Finished):
+                self._n_open -= 1
+            else:
+                timing.piece((number, event.index), len(event.chunk.token_ids))
+            yield number, event
+        timing.end()
+
+    def cancel(self) -> None:
+        """Ends what still runs."""
+        for ticket in self._tickets:
+            ticket.cancel()
+
+    def _emitter(self, number: int) -> Emit:
+        def emit(event: Event) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+                self._loop.call_soon_threadsafe(self._arrived.put_nowait, (number, event))
+
+        return emit
+
+    def _answer_nothing(self, number: int, request: Request) -> None:
+        """max_tokens 0: the request is checked, nothing is computed."""
+        n_prompt, n_ctx = len(request.prompt), self._service.info.n_ctx
+        if n_prompt >= n_ctx:
+            raise ContextFullError(
+                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
+            )
+        for index in range(request.n):
+            piece = Piece(index, Chunk("", finish_reason="length"))
+            self._arrived.put_nowait((number, piece))
+        usage = Usage(n_prompt, 0, 0, 0)
+        self._arrived.put_nowait((number, Finished(usage, Timings())))
+
+
+class _Timing:
+    """When the tokens of an HTTP request came."""
+
+    def __init__(self, metrics: Metrics, started_s: float) -> None:
+        self._metrics, self._started_s = metrics, started_s
+        self._first: dict[tuple[int, int], float] = {}
+        self._last: dict[tuple[int, int], float] = {}
+        self._count: dict[tuple[int, int], int] = {}
+
+    def piece(self, answer: tuple[int, int], n_tokens: int) -> None:
+        if not n_tokens:
+            return
+        now = time.monotonic()
+        if not self._first:
+            self._metrics.first_token_s.add(now - self._started_s)
+        self._first.setdefault(answer, now)
+        self._last[answer] = now
+        self._count[answer] = self._count.get(answer, 0) + n_tokens
+
+    def end(self) -> None:
+        for answer, n_tokens in self._count.items():
+            if n_tokens > 1:
+                spent = self._last[answer] - self._first[answer]
+                self._metrics.per_token_s.add(spent / (n_tokens - 1))

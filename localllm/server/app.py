@@ -1,0 +1,111 @@
+"""The application: one table of route families, behind one guard."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from localllm import __version__
+from localllm.errors import LocalLLMError
+from localllm.server import errors
+from localllm.server.errors import RequestError
+from localllm.server.metrics import Metrics
+from localllm.server.models import Models
+from localllm.server.routes import chat, completions, models, operations, tokens
+from localllm.server.security import Access, Guard
+from localllm.server.state import ServerState
+
+FAMILIES = (chat.router, completions.router, models.router, tokens.router, operations.router)
+
+log = logging.getLogger("localllm.server")
+
+
+def build(models: Models, access: Access, *, strict: bool = False) -> FastAPI:
+    """The application over some models. It closes them when it ends."""
+    state = ServerState(models, strict)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await models.close()
+
+    app = FastAPI(
+        title="localllm",
+        version=__version__,
+        docs_url=None,  # FastAPI's own page loads from elsewhere: routes/operations has ours
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.server = state
+    for router in FAMILIES:
+        app.include_router(router)
+    app.add_exception_handler(LocalLLMError, _refused)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(Exception, _fault)
+    app.add_middleware(Counted, metrics=state.metrics)
+    app.add_middleware(Guard, access=access)  # the outermost: added last
+    return app
+
+
+class Counted:
+    """Counts answers by route and status."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+        self._routes = [
+            route for family in FAMILIES for route in family.routes if isinstance(route, Route)
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.responses[self._route(scope), message["status"]] += 1
+            await send(message)
+
+        await self._app(scope, receive, counting)
+
+    def _route(self, scope: Scope) -> str:
+        """The route's pattern, so that there are only so many names."""
+        path = scope["path"]
+        return next((r.path for r in self._routes if r.path_regex.match(path)), "other")
+
+
+async def _refused(http: HttpRequest, error: Exception) -> Response:
+    kind = errors.kind_of(error)
+    if kind.status >= 500:
+        log.error("%s", error)
+    return Response(
+        errors.body(error), kind.status, errors.headers(error), media_type="application/json"
+    )
+
+
+async def _no_route(http: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = f"{http.method} {http.url.path[:200]!a}"
+    refusal = RequestError(
+        f"there is no {what} here" if error.status_code == 404 else f"{what}: {error.detail}",
+        "GET /docs lists what there is.",
+        code="not_found" if error.status_code == 404 else "bad_request",
+        status=error.status_code,
+        headers=error.headers,
+    )
+    return await _refused(http, refusal)
+
+
+async def _not_valid(http: HttpRequest, error: Exception) -> Response:
+    return await _refused(http, RequestError("the address is not valid", code="bad_request"))
+
+
+async def _fault(http: HttpRequest, error: Exception) -> Response:
+    log.error("a fault in %s", http.url.path[:200], exc_info=error)
+    return await _refused(http, error)

@@ -1,0 +1,134 @@
+"""Listening: uvicorn with our limits on connections, and an end that lets answers finish.
+
+A request's header must be complete in `HEADER_S`, and a client must read within `WRITE_S`: else
+its connection is cut, so that slow clients hold nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from localllm.errors import FileError
+from localllm.server import errors
+from localllm.server.errors import RequestError
+from localllm.server.security import MAX_HEADER_BYTES
+
+HEADER_S = 20.0
+WRITE_S = 60.0
+IDLE_S = 75.0  # between two requests of a connection
+DRAIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files in PEM format."""
+
+    certificate: str
+    key: str | None = None
+
+
+class GuardedProtocol(H11Protocol):
+    """HTTP/1.1 with the limits above; what is no HTTP gets an error in our shape."""
+
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._header_timer = self.loop.call_later(HEADER_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            _stop(self._header_timer)
+            self._header_timer = None
+        elif self._header_timer is None and self.conn.trailing_data[0]:
+            self._header_timer = self.loop.call_later(HEADER_S, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _stop(self._header_timer)
+        _stop(self._write_timer)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(WRITE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        _stop(self._write_timer)
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()  # in the middle of an answer
+            return
+        body = errors.body(RequestError("the request is no valid HTTP", code="bad_request"))
+        headers = [("content-type", "application/json"), ("connection", "close")]
+        headers.append(("content-length", str(len(body))))
+        parts: list[Any] = [h11.Response(status_code=400, headers=headers), h11.Data(data=body)]
+        for part in [*parts, h11.EndOfMessage()]:
+            self.transport.write(self.conn.send(part) or b"")
+        self.transport.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens. Port 0 is any free one. Raises `FileError`."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(512)
+        except BaseException:
+            listening.close()
+            raise
+    except (OSError, OverflowError, UnicodeError) as e:
+        reason = getattr(e, "strerror", None) or e
+        raise FileError(
+            f"cannot listen on {host[:80]}:{port}: {reason}",
+            "Choose another port with --port, or 0 for any.",
+        ) from e
+    return listening
+
+
+def server(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Server:
+    """What serves the application: `run(sockets=[...])`. It ends with SIGINT or SIGTERM; running
+    answers then have `DRAIN_S` to finish. Raises `FileError` for TLS files."""
+    config = uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=int(IDLE_S),
+        timeout_graceful_shutdown=int(DRAIN_S),
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as e:
+        raise FileError(f"cannot use the TLS files: {getattr(e, 'strerror', None) or e}") from e
+    return uvicorn.Server(config)
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -1,0 +1,94 @@
+"""What /metrics shows, in the text format of Prometheus.
+
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from localllm.engine.request import ServiceState
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_PER_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+#: Fields of `ServiceState`: how they are called, their kind and what they are.
+_OF_SERVICE = {
+    "running": ("requests_running", "gauge", "Requests that are computed."),
+    "waiting": ("requests_waiting", "gauge", "Requests in the queue."),
+    "blocks_free": ("kv_blocks_free", "gauge", "Blocks of the KV pool that hold nothing."),
+    "blocks_used": ("kv_blocks_used", "gauge", "Blocks of the KV pool that requests hold."),
+    "blocks_cached": ("kv_blocks_cached", "gauge", "Blocks that only the prefix cache holds."),
+    "tokens_per_s": ("tokens_per_second", "gauge", "Tokens generated per second, of late."),
+    "steps": ("steps_total", "counter", "Steps of the engine."),
+    "preemptions": ("preemptions_total", "counter", "Requests that gave their blocks up."),
+    "prompt_tokens": ("prompt_tokens_total", "counter", "Tokens of prompts."),
+    "hit_tokens": ("prefix_hit_tokens_total", "counter", "Tokens of prompts that were cached."),
+    "generated_tokens": ("generated_tokens_total", "counter", "Tokens of answers."),
+}
+
+
+class Histogram:
+    """Counts of seconds by upper bounds."""
+
+    def __init__(self, bounds_s: tuple[float, ...]) -> None:
+        self._bounds_s = bounds_s
+        self._counts = [0] * (len(bounds_s) + 1)
+        self._sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds_s, seconds)] += 1
+        self._sum_s += seconds
+
+    def lines(self, name: str, text: str) -> Iterable[str]:
+        yield from _head(name, "histogram", text)
+        total = 0
+        for bound, count in zip([*self._bounds_s, "+Inf"], self._counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{le="{bound}"}} {total}'
+        yield f"{name}_sum {self._sum_s}"
+        yield f"{name}_count {total}"
+
+
+class Metrics:
+    """What the server itself counts. All of it on the server's loop."""
+
+    def __init__(self) -> None:
+        self.first_token_s = Histogram(_FIRST_TOKEN_S)
+        self.per_token_s = Histogram(_PER_TOKEN_S)
+        self.responses: Counter[tuple[str, int]] = Counter()  # by route and status
+        self.disconnects = 0
+
+    def page(self, states: Mapping[str, ServiceState]) -> str:
+        """The page, with the figures of the loaded models by their names."""
+        lines: list[str] = []
+        name = "localllm_http_responses_total"
+        lines += _head(name, "counter", "Answers by route and status.")
+        for (route, status), count in sorted(self.responses.items()):
+            lines.append(f'{name}{{route="{_escaped(route)}",status="{status}"}} {count}')
+        name = "localllm_http_disconnects_total"
+        lines += _head(name, "counter", "Clients that left before their answer was complete.")
+        lines.append(f"{name} {self.disconnects}")
+        lines += self.first_token_s.lines(
+            "localllm_time_to_first_token_seconds", "From the request to its first token."
+        )
+        lines += self.per_token_s.lines(
+            "localllm_time_per_output_token_seconds", "Between tokens of an answer, on average."
+        )
+        for field, (suffix, kind, text) in _OF_SERVICE.items():
+            name = f"localllm_{suffix}"
+            lines += _head(name, kind, text)
+            for model, state in states.items():
+                lines.append(f'{name}{{model="{_escaped(model)}"}} {getattr(state, field)}')
+        return "\n".join(lines) + "\n"
+
+
+def _head(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,44 @@
+"""From a model file to a `Service`, and from a service to the models of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localllm.engine.open import OpenOptions, open_parts, take_beside
+from localllm.engine.request import Service
+from localllm.engine.serial import SerialService
+
+__all__ = ["ModelFile", "OpenOptions", "open_service"]
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A file, and what goes with it. beside: a template that came with the model."""
+
+    path: Path
+    name: str
+    digest: str = ""
+    beside: str = ""
+
+
+def open_service(
+    file: ModelFile,
+    options: OpenOptions,
+    *,
+    max_queue: int,
+    progress: Callable[[float], None] | None = None,
+    notice: Notice | None = None,
+) -> Service:
+    """Loads a model for many requests. Raises what `open_parts` raises."""
+    parts = open_parts(file.path, options, progress=progress, notice=notice)
+    try:
+        if options.template is None and file.beside:
+            take_beside(parts, file.beside, notice or (lambda line: None))
+        return SerialService(parts, file.name, file.digest or parts.digest, max_queue)
+    except BaseException:
+        parts.engine.close()
+        raise

@@ -1,0 +1,1 @@
+"""One file for each family of routes; `localllm.server.app` puts them together."""

@@ -1,0 +1,199 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi import Request as HttpRequest
+
+from localllm.engine.request import LoadedModel, Request
+from localllm.errors import ArgumentError, UnsupportedError
+from localllm.server import truncate
+from localllm.server.answering import Answering
+from localllm.server.errors import RequestError
+from localllm.server.schema import fields, sampling, values
+from localllm.server.shapes import ChatShape, Frame, Wishes
+from localllm.server.sse import Answer
+from localllm.server.state import Asked, read, state_of
+from localllm.server.truncate import Fitted
+from localllm.text.chat_template import SYSTEM_TEXT, ChatTemplate
+from localllm.text.prompt import Prompt
+from localllm.text.thinking_switch import THINK_LEVELS, thinking_options
+
+router = APIRouter()
+
+_EFFORTS = ("none", *THINK_LEVELS, "xhigh")
+_PARTS_NOT_SERVED = "only text is served yet"
+#: What the server says itself to a template.
+_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", SYSTEM_TEXT)
+
+_SCHEMA = fields.json_schema(fields.CHAT, ["messages"])
+
+
+@router.post(
+    "/v1/chat/completions",
+    summary="Answers the last message of a conversation.",
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}
+    },
+)
+async def chat_completions(http: HttpRequest) -> Answer:
+    asked = await read(http, fields.CHAT)
+    try:
+        return await _answer(http, asked)
+    except BaseException:
+        asked.lease.release()
+        raise
+
+
+async def _answer(http: HttpRequest, asked: Asked) -> Answer:
+    state, body, service = state_of(http), asked.body, asked.lease.service
+    info = service.info
+    if info.chat_template is None:
+        raise UnsupportedError(
+            f"{asked.lease.name} has no chat template: it only continues texts",
+            "Use /v1/completions.",
+        )
+    n_logprobs = sampling.chat_logprobs(body)
+    params = sampling.read_params(
+        body, asked.lease.defaults, info.tokenizer.n_vocab, logprobs=n_logprobs
+    )
+    with_reasoning = values.flag(body, "include_reasoning", True)
+    messages = _messages(body)
+    effort = values.one_of(body, "reasoning_effort", _EFFORTS)
+    variables = values.mapping(body, "chat_template_kwargs")
+    for name in variables:
+        if name in _OWN_VARIABLES:
+            raise RequestError(
+                f"chat_template_kwargs may not set {name}", param="chat_template_kwargs"
+            )
+    limit = truncate.room(info.n_ctx, params.max_tokens)
+
+    def render() -> tuple[Fitted[Prompt], list[int]]:
+        options = {**_thinking(info.chat_template, effort), **variables}
+        fitted = _prompt(info, messages, options, asked.truncate, limit)
+        return fitted, fitted.value.ids()
+
+    fitted, ids = await asyncio.to_thread(render)
+    prompt, headers = fitted.value, asked.headers
+    if fitted.cut is not None:
+        headers["x-localllm-truncated"] = fitted.cut.header()
+    if prompt.repairs:
+        headers["x-localllm-repaired"] = ascii("; ".join(prompt.repairs))[1:-1][:1000]
+    request = Request(
+        prompt=tuple(ids),
+        params=params,
+        n=asked.n,
+        priority=asked.priority,
+        salt=asked.salt,
+        may_store=asked.may_store,
+        reasoning=info.chat_template.reasoning,
+        opened=prompt.opens_reasoning,
+    )
+    answering = Answering(service, state.metrics)
+    answering.start([request])
+    wishes = Wishes(
+        model=asked.lease.name,
+        tokenizer=info.tokenizer,
+        logprobs=n_logprobs,
+        reasoning=with_reasoning,
+        token_ids=asked.token_ids,
+        n=asked.n,
+    )
+    more: dict[str, Any] = {}
+    if fitted.cut is not None:
+        more["truncated"] = fitted.cut.document()
+    if asked.token_ids:
+        more["prompt_token_ids"] = ids
+    return Answer(
+        answering,
+        Frame(ChatShape(wishes), asked.lease.name, more),
+        state.metrics,
+        asked.lease.release,
+        n=asked.n,
+        n_requests=1,
+        headers=headers,
+        stream=asked.stream,
+        include_usage=asked.include_usage,
+    )
+
+
+def _prompt(
+    info: LoadedModel,
+    messages: Sequence[Mapping[str, Any]],
+    options: Mapping[str, Any],
+    side: str | None,
+    limit: int,
+) -> Fitted[Prompt]:
+    template = info.chat_template
+    assert template is not None  # the caller looked
+
+    def rendered(some: Sequence[Mapping[str, Any]]) -> Prompt:
+        return template.prompt(some, **options)
+
+    try:
+        if side is None:
+            return Fitted(rendered(messages), None)
+        return truncate.fit_messages(
+            messages, rendered, lambda prompt: len(prompt.ids()), limit, side
+        )
+    except RecursionError:
+        raise RequestError("messages are nested too deeply", param="messages") from None
+
+
+def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages, which hold nothing but text. The template's own checks come later."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise values.wrong("messages", messages, "a list of at least one message")
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise values.wrong(f"messages[{i}]", message, "an object")
+        if message.get("images"):
+            raise _not_served(f"messages[{i}].images")
+        content = message.get("content")
+        for j, part in enumerate(content if isinstance(content, list) else []):
+            where = f"messages[{i}].content[{j}]"
+            if not isinstance(part, dict):
+                raise values.wrong(where, part, "an object")
+            if part.get("type") not in ("text", "refusal"):
+                raise _not_served(where)
+            if not isinstance(part.get("text", part.get("refusal")), str):
+                raise values.wrong(f"{where}.text", part.get("text"), "a text")
+        if isinstance(content, dict):
+            raise values.wrong(f"messages[{i}].content", content, "a text or a list of parts")
+        calls = message.get("tool_calls")
+        if calls is not None and not isinstance(calls, list):
+            raise values.wrong(f"messages[{i}].tool_calls", calls, "a list")
+    return messages
+
+
+def _not_served(where: str) -> RequestError:
+    return RequestError(
+        f"{where} is not supported: {_PARTS_NOT_SERVED}", param=where, code="unsupported_parameter"
+    )
+
+
+def _thinking(template: ChatTemplate | None, effort: str | None) -> dict[str, Any]:
+    """The template's variables for an effort. An effort between the model's levels counts as the
+    nearest thing that it can be told: to reason."""
+    if effort is None or template is None or template.reasoning is None:
+        return {}
+    if effort == "none":
+        options = thinking_options(template, False)
+        if options is None:
+            raise RequestError(
+                "reasoning_effort none: this model cannot be told not to reason",
+                "include_reasoning false leaves its reasoning out of the answer.",
+                param="reasoning_effort",
+            )
+        return options
+    level = "max" if effort == "xhigh" else effort
+    for think in (level, True):
+        options = thinking_options(template, think)
+        if options is not None:
+            return options
+    raise ArgumentError("reasoning_effort: this model cannot be told to reason")

@@ -1,0 +1,159 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi import Request as HttpRequest
+
+from localllm.engine.request import Request
+from localllm.server import truncate
+from localllm.server.answering import Answering
+from localllm.server.errors import RequestError
+from localllm.server.schema import fields, sampling, values
+from localllm.server.shapes import Frame, TextShape, Wishes
+from localllm.server.sse import Answer
+from localllm.server.state import MAX_CHOICES, Asked, read, state_of
+from localllm.server.truncate import Fitted
+from localllm.text.tokenizer import Tokenizer
+
+router = APIRouter()
+
+DEFAULT_MAX_TOKENS = 16
+"""As OpenAI documents it for this route."""
+
+_SCHEMA = fields.json_schema(fields.COMPLETIONS, ["prompt"])
+_PROMPTS = "a text, a list of token ids, or a list of these"
+
+
+@router.post(
+    "/v1/completions",
+    summary="Goes on with a text.",
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}
+    },
+)
+async def completions(http: HttpRequest) -> Answer:
+    asked = await read(http, fields.COMPLETIONS)
+    try:
+        return await _answer(http, asked)
+    except BaseException:
+        asked.lease.release()
+        raise
+
+
+async def _answer(http: HttpRequest, asked: Asked) -> Answer:
+    state, body, service = state_of(http), asked.body, asked.lease.service
+    info = service.info
+    n_logprobs = sampling.completion_logprobs(body)
+    echo = values.flag(body, "echo", False)
+    if echo and n_logprobs is not None:
+        raise RequestError(
+            "echo with logprobs is not supported: a prompt has no log probabilities here",
+            param="echo",
+            code="unsupported_parameter",
+        )
+    params = sampling.read_params(
+        body,
+        asked.lease.defaults,
+        info.tokenizer.n_vocab,
+        logprobs=n_logprobs,
+        max_tokens=DEFAULT_MAX_TOKENS,
+    )
+    add_special = values.flag(body, "add_special_tokens", True)
+    prompts = _prompts(body, info.tokenizer.n_vocab)
+    if len(prompts) * asked.n > MAX_CHOICES:
+        raise RequestError(
+            f"{len(prompts)} prompts with n = {asked.n} are more than {MAX_CHOICES} answers",
+            param="prompt",
+        )
+    limit = truncate.room(info.n_ctx, params.max_tokens)
+
+    def encode() -> list[Fitted[list[int]]]:
+        return [
+            _encoded(prompt, info.tokenizer, add_special, asked.truncate, limit)
+            for prompt in prompts
+        ]
+
+    fitted = await asyncio.to_thread(encode)
+    cuts = [each.cut for each in fitted if each.cut is not None]
+    more: dict[str, Any] = {}
+    if cuts:
+        cut = truncate.Cut(cuts[0].side, 0, sum(each.n_tokens for each in cuts))
+        asked.headers["x-localllm-truncated"] = cut.header()
+        more["truncated"] = cut.document()
+    if asked.token_ids:
+        more["prompt_token_ids"] = [each.value for each in fitted]
+    requests = [
+        Request(
+            prompt=tuple(each.value),
+            params=params,
+            n=asked.n,
+            priority=asked.priority,
+            salt=asked.salt,
+            may_store=asked.may_store,
+        )
+        for each in fitted
+    ]
+    answering = Answering(service, state.metrics)
+    answering.start(requests)
+    texts = tuple(_text(prompt, info.tokenizer) for prompt in prompts) if echo else ()
+    wishes = Wishes(
+        model=asked.lease.name,
+        tokenizer=info.tokenizer,
+        logprobs=n_logprobs,
+        token_ids=asked.token_ids,
+        echo=texts,
+        n=asked.n,
+    )
+    return Answer(
+        answering,
+        Frame(TextShape(wishes), asked.lease.name, more),
+        state.metrics,
+        asked.lease.release,
+        n=asked.n,
+        n_requests=len(requests),
+        headers=asked.headers,
+        stream=asked.stream,
+        include_usage=asked.include_usage,
+    )
+
+
+Prompt = str | list[int]
+
+
+def _prompts(body: Mapping[str, Any], n_vocab: int) -> list[Prompt]:
+    value = body.get("prompt")
+    several = isinstance(value, list) and not _are_ids(value)
+    found = value if isinstance(value, list) and several else [value]
+    if not found or not all(isinstance(each, str) or _are_ids(each) for each in found):
+        raise values.wrong("prompt", value, _PROMPTS)
+    for each in found:
+        if not each:
+            raise RequestError("prompt is empty; give at least one character", param="prompt")
+        for token in each if isinstance(each, list) else ():
+            if not 0 <= token < n_vocab:
+                raise values.wrong("prompt", token, f"token ids from 0 to {n_vocab - 1}")
+    return list(found)
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
+
+
+def _encoded(
+    prompt: Prompt, tokenizer: Tokenizer, add_special: bool, side: str | None, limit: int
+) -> Fitted[list[int]]:
+    ids = tokenizer.encode(prompt, add_special) if isinstance(prompt, str) else list(prompt)
+    if not ids:
+        raise RequestError("prompt has no tokens", param="prompt")
+    if side is None:
+        return Fitted(ids, None)
+    return truncate.fit_ids(ids, limit, side, tokenizer.bos_id)
+
+
+def _text(prompt: str | Sequence[int], tokenizer: Tokenizer) -> str:
+    return prompt if isinstance(prompt, str) else tokenizer.decode(prompt)

@@ -1,0 +1,119 @@
+"""POST /tokenize and /detokenize, as llama-server (`content`) and vLLM (`prompt`, `messages`) have
+them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi import Request as HttpRequest
+
+from localllm.errors import UnsupportedError
+from localllm.server.errors import RequestError
+from localllm.server.models import Lease
+from localllm.server.schema import values
+from localllm.server.state import read_object, state_of
+from localllm.text.tokenizer import Tokenizer
+
+router = APIRouter()
+_MAX_CHARS = 16 << 20
+
+
+def _schema(required: list[str], **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "required": required, "properties": properties}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+@router.post(
+    "/tokenize",
+    summary="The token ids of a text or a conversation.",
+    openapi_extra=_schema(
+        [],
+        content={"type": "string"},
+        add_special={"type": "boolean"},
+        parse_special={"type": "boolean"},
+        with_pieces={"type": "boolean"},
+        prompt={"type": "string"},
+        messages={"type": "array", "items": {"type": "object"}},
+        add_special_tokens={"type": "boolean"},
+        return_token_strs={"type": "boolean"},
+    ),
+)
+async def tokenize(http: HttpRequest) -> dict[str, Any]:
+    body = await read_object(http)
+    lease = await _lease(http, body)
+    try:
+        if "content" in body:
+            return await asyncio.to_thread(_as_llama_server, body, lease.service.info.tokenizer)
+        return await asyncio.to_thread(_as_vllm, body, lease)
+    finally:
+        lease.release()
+
+
+@router.post(
+    "/detokenize",
+    summary="The text of token ids.",
+    openapi_extra=_schema(["tokens"], tokens={"type": "array", "items": {"type": "integer"}}),
+)
+async def detokenize(http: HttpRequest) -> dict[str, Any]:
+    body = await read_object(http)
+    lease = await _lease(http, body)
+    try:
+        tokenizer, tokens = lease.service.info.tokenizer, body.get("tokens")
+        if not isinstance(tokens, list):
+            raise values.wrong("tokens", tokens, "a list of token ids")
+        for token in tokens:
+            if type(token) is not int or not 0 <= token < tokenizer.n_vocab:
+                raise values.wrong("tokens", token, f"ids from 0 to {tokenizer.n_vocab - 1}")
+        text = await asyncio.to_thread(tokenizer.decode, tokens, False)
+        return {"content": text, "prompt": text}
+    finally:
+        lease.release()
+
+
+async def _lease(http: HttpRequest, body: dict[str, Any]) -> Lease:
+    name = values.text(body, "model", "", 512) or None
+    return await state_of(http).models.lease(name)
+
+
+def _as_llama_server(body: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    text = body["content"]
+    if not isinstance(text, str):
+        raise values.wrong("content", text, "a text")
+    add_special = values.flag(body, "add_special", False)
+    parse_special = values.flag(body, "parse_special", True)
+    ids = tokenizer.encode(text, add_special, parse_special)
+    if not values.flag(body, "with_pieces", False):
+        return {"tokens": ids}
+    return {"tokens": [{"id": token, "piece": _piece(tokenizer, token)} for token in ids]}
+
+
+def _piece(tokenizer: Tokenizer, token: int) -> str | list[int]:
+    """The text of a token, or where it is no whole text its bytes."""
+    data = tokenizer.token_bytes(token)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(data)
+
+
+def _as_vllm(body: dict[str, Any], lease: Lease) -> dict[str, Any]:
+    info = lease.service.info
+    if isinstance(body.get("messages"), list):
+        if info.chat_template is None:
+            raise UnsupportedError(f"{lease.name} has no chat template")
+        ids = info.chat_template.prompt(body["messages"]).ids()
+    elif "prompt" in body:
+        text = values.text(body, "prompt", "", _MAX_CHARS)
+        ids = info.tokenizer.encode(text, values.flag(body, "add_special_tokens", True))
+    else:
+        raise RequestError(
+            "content, prompt or messages is missing", param="content", code="missing_parameter"
+        )
+    found: dict[str, Any] = {"count": len(ids), "max_model_len": info.n_ctx, "tokens": ids}
+    if values.flag(body, "return_token_strs", False):
+        found["token_strs"] = [
+            info.tokenizer.token_bytes(token).decode("utf-8", "replace") for token in ids
+        ]
+    return found

@@ -1,0 +1,1 @@
+"""What requests may hold: tables of fields, and how their values are read."""

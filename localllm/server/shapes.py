@@ -1,0 +1,230 @@
+"""Answers in the shapes of OpenAI's API: whole, and as the pieces of a stream.
+
+Shapes: ChatCompletion, ChatCompletionChunk and Completion of the `openai` package. `token_ids` and
+`prompt_token_ids` are vLLM's, `reasoning_content` is llama-server's.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from localllm.engine.exchange import Chunk, TokenLogprobs
+from localllm.engine.request import Usage
+from localllm.text.tokenizer import Tokenizer
+
+_LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity
+_REPLACEMENT = "\ufffd"
+
+
+@dataclass
+class Wishes:
+    """What a request asks to see. names: of the model."""
+
+    model: str
+    tokenizer: Tokenizer
+    logprobs: int | None = None
+    reasoning: bool = True
+    token_ids: bool = False
+    echo: tuple[str, ...] = ()  # by prompt: the texts that answers begin with
+    n: int = 1
+
+
+class Shape(Protocol):
+    """How one route's answers look. index counts the choices of the HTTP request."""
+
+    prefix: str  # of ids
+    whole_object: str
+    piece_object: str
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """The choice that begins a stream."""
+
+    def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
+        """The choice of one event; None if there is nothing to say."""
+
+    def whole(self, index: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """The choice of a whole answer."""
+
+
+class ChatShape:
+    prefix = "chatcmpl-"
+    whole_object = "chat.completion"
+    piece_object = "chat.completion.chunk"
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+
+    def opening(self, index: int) -> dict[str, Any]:
+        return _choice(index, delta={"role": "assistant", "content": ""})
+
+    def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
+        delta: dict[str, Any] = {}
+        if chunk.reasoning and self._wishes.reasoning:
+            delta["reasoning_content"] = chunk.reasoning
+        if chunk.text:
+            delta["content"] = chunk.text
+        shown = bool(delta) or bool(chunk.logprobs) or self._wishes.token_ids
+        if not shown and chunk.finish_reason is None:
+            return None
+        choice = _choice(index, delta=delta, finish_reason=chunk.finish_reason)
+        return self._with_tokens(choice, [chunk])
+
+    def whole(self, index: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(chunk.text for chunk in chunks),
+            "refusal": None,
+        }
+        reasoning = "".join(chunk.reasoning for chunk in chunks)
+        if reasoning and self._wishes.reasoning:
+            message["reasoning_content"] = reasoning
+        choice = _choice(index, message=message, finish_reason=chunks[-1].finish_reason)
+        return self._with_tokens(choice, chunks)
+
+    def _with_tokens(self, choice: dict[str, Any], chunks: Sequence[Chunk]) -> dict[str, Any]:
+        wishes = self._wishes
+        if wishes.logprobs is not None:
+            choice["logprobs"] = {
+                "content": [
+                    {
+                        **_entry(each.text, each.value, wishes.tokenizer.token_bytes(token)),
+                        "top_logprobs": [_entry(text, value) for text, value in each.top],
+                    }
+                    for token, each in _shown(wishes.tokenizer, chunks)
+                ],
+                "refusal": None,
+            }
+        if wishes.token_ids:
+            choice["token_ids"] = [token for chunk in chunks for token in chunk.token_ids]
+        return choice
+
+
+class TextShape:
+    prefix = "cmpl-"
+    whole_object = "text_completion"
+    piece_object = "text_completion"
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._offsets: dict[int, int] = {}  # of choices: where their next token begins
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        text = self._echo(index)
+        return _choice(index, text=text) if text else None
+
+    def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
+        text = chunk.reasoning + chunk.text
+        shown = bool(text) or bool(chunk.logprobs) or self._wishes.token_ids
+        if not shown and chunk.finish_reason is None:
+            return None
+        choice = _choice(index, text=text, finish_reason=chunk.finish_reason)
+        return self._with_tokens(choice, index, [chunk])
+
+    def whole(self, index: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        text = self._echo(index) + "".join(chunk.reasoning + chunk.text for chunk in chunks)
+        choice = _choice(index, text=text, finish_reason=chunks[-1].finish_reason)
+        return self._with_tokens(choice, index, chunks)
+
+    def _echo(self, index: int) -> str:
+        echo = self._wishes.echo
+        return echo[index // self._wishes.n] if echo else ""
+
+    def _with_tokens(
+        self, choice: dict[str, Any], index: int, chunks: Sequence[Chunk]
+    ) -> dict[str, Any]:
+        wishes = self._wishes
+        if wishes.logprobs is not None:
+            shown = [each for _, each in _shown(wishes.tokenizer, chunks)]
+            offset, offsets = self._offsets.get(index, 0), []
+            for each in shown:
+                offsets.append(offset)
+                offset += len(each.text)
+            self._offsets[index] = offset
+            choice["logprobs"] = {
+                "tokens": [each.text for each in shown],
+                "token_logprobs": [_finite(each.value) for each in shown],
+                "top_logprobs": [
+                    {text: _finite(value) for text, value in reversed(each.top)} for each in shown
+                ]
+                if wishes.logprobs
+                else None,
+                "text_offset": offsets,
+            }
+        if wishes.token_ids:
+            choice["token_ids"] = [token for chunk in chunks for token in chunk.token_ids]
+        return choice
+
+
+@dataclass
+class Frame:
+    """What surrounds the choices of one HTTP request."""
+
+    shape: Shape
+    model: str
+    more: dict[str, Any] = field(default_factory=dict)  # further fields of the whole answer
+    id: str = ""
+    created: int = 0
+
+    def __post_init__(self) -> None:
+        self.id = self.shape.prefix + secrets.token_hex(12)
+        self.created = int(time.time())
+
+    def whole(self, choices: list[dict[str, Any]], used: dict[str, Any]) -> dict[str, Any]:
+        frame = self._frame(self.shape.whole_object, choices)
+        return {**frame, "usage": used, **self.more}
+
+    def piece(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {**self._frame(self.shape.piece_object, choices), **more}
+
+    def _frame(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+            "system_fingerprint": None,
+        }
+
+
+def usage(parts: Sequence[Usage]) -> dict[str, Any]:
+    """The counts of an HTTP request, as a sum over its prompts."""
+    prompt = sum(part.prompt_tokens for part in parts)
+    generated = sum(part.generated_tokens for part in parts)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": sum(part.cached_tokens for part in parts)},
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(part.reasoning_tokens for part in parts)
+        },
+    }
+
+
+def _choice(index: int, *, finish_reason: str | None = None, **body: Any) -> dict[str, Any]:
+    return {"index": index, **body, "logprobs": None, "finish_reason": finish_reason}
+
+
+def _shown(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> list[tuple[int, TokenLogprobs]]:
+    """The tokens with log probabilities that are part of the text: not the one that ends it."""
+    return [
+        (token, each)
+        for chunk in chunks
+        for token, each in zip(chunk.token_ids, chunk.logprobs, strict=False)
+        if token not in tokenizer.stop_ids
+    ]
+
+
+def _entry(text: str, value: float, data: bytes | None = None) -> dict[str, Any]:
+    if data is None and _REPLACEMENT not in text:
+        data = text.encode()
+    return {"token": text, "logprob": _finite(value), "bytes": None if data is None else [*data]}
+
+
+def _finite(value: float) -> float:
+    return max(value, _LOWEST_LOGPROB)

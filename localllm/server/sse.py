@@ -1,0 +1,187 @@
+"""The two ways an answer leaves: one JSON document, or server-sent events as it comes.
+
+Both watch the connection meanwhile: when the client goes, in the queue, in the prompt or in the
+answer, the engine stops.
+
+Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from localllm.engine.exchange import Chunk
+from localllm.engine.request import Finished, Usage
+from localllm.errors import CancelledError, LocalLLMError
+from localllm.server import errors
+from localllm.server.answering import Answering
+from localllm.server.metrics import Metrics
+from localllm.server.shapes import Frame, usage
+
+PING_S = 15.0
+"""A stream that is silent for so long says that it lives: proxies cut silent connections."""
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+
+log = logging.getLogger("localllm.server")
+
+
+class Answer(Response):
+    """The answer of one HTTP request, whose engine requests have been submitted.
+
+    n: choices for each of them. release: called once in the end, whatever happened.
+    """
+
+    def __init__(
+        self,
+        answering: Answering,
+        frame: Frame,
+        metrics: Metrics,
+        release: Callable[[], None],
+        *,
+        n: int,
+        n_requests: int,
+        headers: dict[str, str],
+        stream: bool,
+        include_usage: bool = False,
+    ) -> None:
+        super().__init__(headers=headers)
+        self._answering, self._frame, self._metrics = answering, frame, metrics
+        self._release, self._n, self._n_choices = release, n, n * n_requests
+        self._stream, self._include_usage = stream, include_usage
+        self._more_headers = headers
+        self._used: list[Usage] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = asyncio.create_task(self._streamed(send) if self._stream else self._whole(send))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                self._metrics.disconnects += 1
+        finally:
+            self._answering.cancel()
+            work.cancel()
+            gone.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+            self._release()
+        if not work.cancelled():
+            work.result()
+
+    async def _whole(self, send: Send) -> None:
+        chunks: list[list[Chunk]] = [[] for _ in range(self._n_choices)]
+        try:
+            async for index, chunk in self._chunks():
+                chunks[index].append(chunk)
+        except Exception as e:
+            kind = _noted(e)
+            await _respond(send, kind.status, errors.body(e), errors.headers(e))
+            return
+        shape = self._frame.shape
+        choices = [shape.whole(index, each) for index, each in enumerate(chunks)]
+        document = self._frame.whole(choices, usage(self._used))
+        data = json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+        await _respond(send, 200, data, self._more_headers)
+
+    async def _streamed(self, send: Send) -> None:
+        headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+            **self._more_headers,
+        }
+        await send({"type": "http.response.start", "status": 200, "headers": _raw(headers)})
+        async for data in _with_pings(self._events()):
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        frame, shape = self._frame, self._frame.shape
+        pending: dict[str, Any] = {"usage": None} if self._include_usage else {}
+        try:
+            more = frame.more  # with the first event only
+            for index in range(self._n_choices):
+                opening = shape.opening(index)
+                if opening is not None:
+                    yield event(frame.piece([opening], **pending, **more))
+                    more = {}
+            async for index, chunk in self._chunks():
+                choice = shape.piece(index, chunk)
+                if choice is not None:
+                    yield event(frame.piece([choice], **pending, **more))
+                    more = {}
+            if self._include_usage:
+                yield event(frame.piece([], usage=usage(self._used)))
+        except Exception as e:
+            _noted(e)
+            yield b"data: " + errors.body(e) + b"\n\n"
+            return
+        yield DONE
+
+    async def _chunks(self) -> AsyncIterator[tuple[int, Chunk]]:
+        """(choice, chunk) as they come. Raises the error of a request that failed."""
+        async for number, each in self._answering.events():
+            if isinstance(each, Finished):
+                self._used.append(each.usage)
+                continue
+            if each.chunk.finish_reason == "cancelled":
+                raise CancelledError("the answer was cut short: the server is stopping")
+            yield number * self._n + each.index, each.chunk
+
+
+def event(document: dict[str, Any]) -> bytes:
+    data = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return b"data: " + data.encode() + b"\n\n"
+
+
+async def _with_pings(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The events, and a comment whenever there was none for `PING_S`."""
+    following: asyncio.Future[bytes] | None = None
+    try:
+        while True:
+            if following is None:
+                following = asyncio.ensure_future(anext(events))
+            done, _ = await asyncio.wait({following}, timeout=PING_S)
+            if not done:
+                yield PING
+                continue
+            try:
+                data = following.result()
+            except StopAsyncIteration:
+                return
+            following = None
+            yield data
+    finally:
+        if following is not None:
+            following.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _noted(error: Exception) -> errors.Kind:
+    """How an error is answered; our own faults are logged, without what was asked."""
+    kind = errors.kind_of(error)
+    if not isinstance(error, LocalLLMError):
+        log.error("a fault while answering", exc_info=error)
+    return kind
+
+
+async def _respond(send: Send, status: int, data: bytes, more: dict[str, str]) -> None:
+    headers = {"content-type": "application/json", "content-length": str(len(data)), **more}
+    await send({"type": "http.response.start", "status": status, "headers": _raw(headers)})
+    await send({"type": "http.response.body", "body": data})
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

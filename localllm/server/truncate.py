@@ -1,0 +1,95 @@
+"""Making a prompt fit, if the request asks for that: what goes, and how much it was.
+
+Nothing is ever cut unasked. "start" gives up the oldest turns behind the system prompt, "middle"
+keeps the first turn too, which often says what the conversation is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from localllm.errors import ContextFullError
+
+SIDES = ("start", "middle")
+_SYSTEM_ROLES = ("system", "developer")
+
+Message = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What was given up."""
+
+    side: str
+    n_messages: int
+    n_tokens: int
+
+    def document(self) -> dict[str, Any]:
+        return {"side": self.side, "messages": self.n_messages, "tokens": self.n_tokens}
+
+    def header(self) -> str:
+        return f"{self.side}; messages={self.n_messages}; tokens={self.n_tokens}"
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[T]):
+    value: T
+    cut: Cut | None
+
+
+def room(n_ctx: int, max_tokens: int | None) -> int:
+    """Tokens that a prompt may have so that the answer has its own: all of max_tokens, or a
+    quarter of the context."""
+    return max(1, n_ctx - max(1, n_ctx // 4 if max_tokens is None else max_tokens))
+
+
+def fit_messages(
+    messages: Sequence[Message],
+    render: Callable[[Sequence[Message]], T],
+    count: Callable[[T], int],
+    limit: int,
+    side: str,
+) -> Fitted[T]:
+    """The most of the newest turns whose rendering has at most `limit` tokens. A turn begins with
+    a user's message; the last one always stays. Raises `ContextFullError` if it alone does not fit,
+    and what `render` raises."""
+    whole = render(messages)
+    n_whole = count(whole)
+    if n_whole <= limit:
+        return Fitted(whole, None)
+    n_head = next(
+        (i for i, each in enumerate(messages) if each.get("role") not in _SYSTEM_ROLES), 0
+    )
+    starts = [i for i, each in enumerate(messages) if i > n_head and each.get("role") == "user"]
+    if side == "middle" and starts:
+        n_head, starts = starts[0], starts[1:]
+    best: tuple[int, T, int] | None = None
+    low, high = 0, len(starts) - 1  # the first start that fits; later ones fit all the more
+    while low <= high:
+        middle = (low + high) // 2
+        rendering = render([*messages[:n_head], *messages[starts[middle] :]])
+        n_tokens = count(rendering)
+        if n_tokens <= limit:
+            best, high = (starts[middle], rendering, n_tokens), middle - 1
+        else:
+            low = middle + 1
+    if best is None:
+        raise ContextFullError(
+            f"the prompt has {n_whole} tokens, and its newest turn alone has more than the "
+            f"{limit} that there is room for"
+        )
+    start, rendering, n_tokens = best
+    return Fitted(rendering, Cut(side, start - n_head, n_whole - n_tokens))
+
+
+def fit_ids(ids: list[int], limit: int, side: str, bos_id: int | None) -> Fitted[list[int]]:
+    """Token ids of a text, at most `limit` of them. The token that begins a text stays."""
+    if len(ids) <= limit:
+        return Fitted(ids, None)
+    n_first = limit // 2 if side == "middle" else int(bool(ids) and ids[0] == bos_id)
+    n_first = min(n_first, limit - 1)
+    kept = ids[:n_first] + ids[len(ids) - (limit - n_first) :]
+    return Fitted(kept, Cut(side, 0, len(ids) - len(kept)))

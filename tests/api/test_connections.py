@@ -1,0 +1,228 @@
+"""Clients that leave, streams that last, and a server that ends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from stand_ins.api_server import NAME, FakeService, FakeTicket, Running, exchange, running
+
+from localllm.engine.request import LoadedModel
+from localllm.server import sse
+from localllm.server.opening import ModelFile, OpenOptions, open_service
+
+
+def request(text: str, **fields: object) -> bytes:
+    body = {"model": NAME, "messages": [{"role": "user", "content": text}], **fields}
+    data = json.dumps(body).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+def wait(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    assert condition()
+
+
+def service_of(server: Running) -> FakeService:
+    assert isinstance(server.service, FakeService)
+    return server.service
+
+
+def newest(server: Running, before: int) -> FakeTicket:
+    wait(lambda: len(service_of(server).tickets) > before)
+    return service_of(server).tickets[-1]
+
+
+@pytest.mark.parametrize("text", ["hang", "drip"])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("half", [True, False])
+def test_a_client_that_leaves_ends_its_request(
+    fake: Running, text: str, stream: bool, half: bool
+) -> None:
+    before = len(service_of(fake).tickets)
+    with socket.create_connection(("127.0.0.1", fake.port), timeout=10) as connection:
+        connection.sendall(request(text, stream=stream))
+        ticket = newest(fake, before)
+        assert not ticket.cancelled.is_set()
+        if half:
+            connection.shutdown(socket.SHUT_WR)
+            wait(ticket.cancelled.is_set)
+    wait(ticket.cancelled.is_set)
+    wait(lambda: ticket in service_of(fake).ended)
+
+
+def test_many_clients_that_leave_at_any_time(fake: Running) -> None:
+    before = len(service_of(fake).tickets)
+
+    def leave(i: int) -> None:
+        text = ("hang", "drip", "say abc")[i % 3]
+        data = request(text, stream=bool(i % 2), n=1 + i % 2)
+        exchange(fake.port, data[: len(data) - 5 * (i % 5 == 0)], close_after_s=0.002 * (i % 7))
+
+    threads = [threading.Thread(target=leave, args=(i,)) for i in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait(lambda: len(service_of(fake).ended) == len(service_of(fake).tickets))
+    assert len(service_of(fake).tickets) - before <= 48
+    assert httpx.get(f"{fake.url}/health").json() == {"status": "ok"}
+
+
+def test_a_silent_stream_pings(fake: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "PING_S", 0.05)
+    with (
+        httpx.Client(timeout=10) as client,
+        client.stream(
+            "POST",
+            f"{fake.url}/v1/chat/completions",
+            json={"messages": [{"role": "user", "content": "hang"}], "stream": True},
+        ) as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        text = ""
+        for part in answer.iter_text():
+            text += part
+            if text.count(": ping\n\n") >= 2:
+                break
+        assert '"role":"assistant"' in text
+
+
+def test_a_broken_stream_has_no_done(fake: Running) -> None:
+    answer = exchange(fake.port, request("break", stream=True))
+    assert b'"error"' in answer and b"[DONE]" not in answer
+    good = exchange(fake.port, request("say a", stream=True))
+    assert good.rstrip().endswith(b"0") and b"data: [DONE]\n\n" in good
+
+
+def test_an_early_error_has_a_status(fake: Running) -> None:
+    answer = exchange(fake.port, request("break"))
+    assert answer.startswith(b"HTTP/1.1 500") and b"is no number" in answer
+
+
+def test_a_stalled_engine_is_not_healthy(fake_info: LoadedModel) -> None:
+    service = FakeService(fake_info)
+    with running(service) as server:
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        service.stalled_s = 2.0
+        assert httpx.get(f"{server.url}/health").status_code == 200  # nothing to do
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        connection.sendall(request("hang"))
+        newest(server, 0)
+        answer = httpx.get(f"{server.url}/health")
+        assert answer.status_code == 503 and answer.json()["error"]["code"] == "stalled"
+        connection.close()
+        wait(lambda: httpx.get(f"{server.url}/health").status_code == 200)
+
+
+def test_the_end_lets_answers_finish(fake_info: LoadedModel) -> None:
+    got: list[bytes] = []
+    with running(FakeService(fake_info)) as server:
+        asking = threading.Thread(
+            target=lambda: got.append(exchange(server.port, request("say " + "x" * 200)))
+        )
+        asking.start()
+        newest(server, 0)
+    asking.join(10)
+    assert got[0].startswith(b"HTTP/1.1 200") and b"x" * 200 in got[0]
+
+
+def test_metrics_count(fake: Running) -> None:
+    def figures() -> dict[str, float]:
+        lines = httpx.get(f"{fake.url}/metrics").text.splitlines()
+        pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+        return {name: float(value) for name, value in pairs}
+
+    before = figures()
+    exchange(fake.port, request("say abc", stream=True))
+    after = figures()
+    for name in (
+        'localllm_http_responses_total{route="/v1/chat/completions",status="200"}',
+        "localllm_time_to_first_token_seconds_count",
+        "localllm_time_per_output_token_seconds_count",
+    ):
+        assert after[name] == before.get(name, 0) + 1
+    buckets = [
+        v for k, v in after.items() if k.startswith("localllm_time_to_first_token") and "le=" in k
+    ]
+    assert (
+        buckets == sorted(buckets)
+        and buckets[-1] == after["localllm_time_to_first_token_seconds_count"]
+    )
+    assert after[f'localllm_prefix_hit_tokens_total{{model="{NAME}"}}'] == 7
+
+
+def test_the_docs_page_loads_nothing(http: httpx.Client) -> None:
+    page = http.get("/docs")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "/v1/chat/completions" in page.text and "repetition_penalty" in page.text
+    for mark in ("<script", "<link", "<img", "http://", "https://", "src="):
+        assert mark not in page.text
+    paths = http.get("/openapi.json").json()["paths"]
+    schema = paths["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]
+    assert "temperature" in schema["schema"]["properties"]
+
+
+def test_strict_refuses_unknown_fields(fake_info: LoadedModel) -> None:
+    with running(FakeService(fake_info), strict=True) as server:
+        url = f"{server.url}/v1/completions"
+        answer = httpx.post(url, json={"prompt": "say a", "temprature": 1})
+        assert answer.status_code == 400 and "temperature" in answer.json()["error"]["message"]
+        assert httpx.post(url, json={"prompt": "say a", "user": "me"}).status_code == 200
+
+
+def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> None:
+    """One after another they get what each gets alone, and those that leave are skipped."""
+    service = open_service(
+        ModelFile(tiny("llama", "F32"), "tiny"),
+        OpenOptions(engine="native", n_ctx=512),
+        max_queue=3,
+    )
+    with running(service, names=("tiny",)) as server:
+
+        def ask(i: int, n: int = 1) -> list[str]:
+            answer = httpx.post(
+                f"{server.url}/v1/completions",
+                json={"prompt": f"number {i}", "seed": i, "max_tokens": 30, "n": n},
+                timeout=30,
+            )
+            return [choice["text"] for choice in answer.json()["choices"]]
+
+        alone = [ask(i) for i in range(3)]
+        assert ask(0, n=3)[0] == alone[0][0]
+        together: dict[int, list[str]] = {}
+        threads = [
+            threading.Thread(target=lambda i=i: together.update({i: ask(i)})) for i in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [together[i] for i in range(3)] == alone
+
+        long = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
+        data = json.dumps(long).encode()
+        head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json"
+        raw = f"{head}\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
+        leaving = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
+        leaving[0].sendall(raw)
+        wait(lambda: service.state().running == 1)
+        for connection in leaving[1:]:
+            connection.sendall(raw)
+        wait(lambda: service.state().waiting == 3)
+        full = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x"})
+        assert full.status_code == 429 and int(full.headers["retry-after"]) >= 1
+        for connection in leaving:
+            connection.close()
+        wait(lambda: service.state().waiting == service.state().running == 0, 10)
+        assert ask(1) == alone[1]

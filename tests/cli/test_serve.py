@@ -1,0 +1,181 @@
+"""`localllm serve`: its own flags and those of others, and a whole server as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from stand_ins.command_line import ROOT, cli, is_error
+
+from localllm.cli.serve_flags import FLAGS, translate
+from localllm.errors import ArgumentError
+
+OPENSSL = shutil.which("openssl")
+
+
+def test_vllm_command_lines_work() -> None:
+    line = (
+        "m --max-model-len 4096 --gpu-memory-utilization 0.9 --max-num-seqs 64 --swap-space=4 "
+        "--max-num-batched-tokens 8192 --enable-prefix-caching --block-size 16 --seed 1 "
+        "--quantization awq --kv-cache-dtype fp8 --tensor-parallel-size 1 --served-model-name a b "
+        "--speculative-model d --num-speculative-tokens 5 --api-key secret-key --port 9 "
+        "--dtype auto"
+    )
+    got = translate(line.split())
+    ours = "m --ctx 4096 --kv-type q8_0 --name a --name b --api-key secret-key --port 9"
+    assert got.args == ours.split()
+    assert len(got.notes) == 12 and got.notes[0].startswith("--gpu-memory-utilization: ")
+
+
+def test_llama_server_command_lines_work() -> None:
+    line = (
+        "-m x.gguf -c 8192 -ngl 99 -t 4 -np 4 -cb -fa on -ctk q8_0 --jinja -a n,o --mlock -fa -b 1"
+    )
+    ours = "x.gguf --ctx 8192 --threads 4 --kv-type q8_0 --name n --name o"
+    assert translate(line.split()).args == ours.split()
+    assert translate(["-hf", "a/b:Q4_0"]).args == ["hf.co/a/b:Q4_0"]
+    origins = ["--allowed-origins", '["http://a:1","http://b"]']
+    assert translate(origins).args == ["--cors-origin", "http://a:1", "--cors-origin", "http://b"]
+    assert translate(["--api_key_file", "f"]).args == ["--api-key=@f"]
+    assert translate(["m", "--", "--mlock"]).args == ["m", "--", "--mlock"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--tensor-parallel-size 2", "-pp 4", "--tensor-parallel-size=8", "--lora x", "--mmproj y",
+     "-ctk q4_0", "--max-model-len", "--allowed-origins [1]"],
+)  # fmt: skip
+def test_what_cannot_be_done_says_so(line: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        translate(line.split())
+    assert line.split()[0].split("=")[0] in caught.value.message
+
+
+def test_no_flag_is_there_twice() -> None:
+    names = [name for flag in FLAGS for name in flag.names.split()]
+    assert len(names) == len(set(names)) and all(f.say or f.to or f.fails for f in FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [(["--host", "0.0.0.0"], "--api-key"), (["--api-key", "short"], "5 characters"),
+     (["--cors-origin", "*"], "no origin"), (["--cors-origin", "http://*.a"], "no origin"),
+     (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
+     (["--api-key", "@/no/such"], "/no/such")],
+)  # fmt: skip
+def test_wrong_usage(
+    args: list[str], words: str, tiny: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    done = cli("serve", str(tiny("llama", "F32")), *args, home=tmp_path)
+    assert done.returncode in (1, 2) and is_error(done.stderr, words)
+
+
+def test_help_needs_no_server() -> None:
+    code = (
+        "import sys; from localllm.cli.main import main; main(['--help']); "
+        "print([m for m in ('fastapi', 'uvicorn', 'pydantic', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.rstrip().endswith("[]")
+
+
+def start(path: Path, *args: str) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localllm", "serve", str(path), "--port", "0", *args],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"https?://\S+", line):
+            return process, found[0].removesuffix("/v1")
+    raise AssertionError(f"no server: {process.wait()}")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signal.Signals) -> None:
+    process, url = start(tiny("llama", "F32"), "--name", "tiny", "--max-num-seqs", "4")
+    try:
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+        ask = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
+        page = {"origin": "http://localhost:5173"}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=ask, headers=page, timeout=30)
+        assert answer.json()["usage"]["completion_tokens"] == 5
+        assert answer.json()["model"] == "tiny"
+        assert httpx.get(url, headers={"origin": "https://evil.example"}).status_code == 403
+        process.send_signal(sent)
+        assert process.wait(15) in (0, -sent)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None:
+    process, url = start(tiny("llama", "F32"))
+    with httpx.stream(
+        "POST",
+        f"{url}/v1/completions",
+        json={"prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True},
+    ) as answer:
+        assert next(answer.iter_lines()).startswith("data: ")
+        process.kill()
+        process.wait()
+    began = time.monotonic()
+    again, second = start(tiny("llama", "F32"), "--port", url.rsplit(":", 1)[1])
+    try:
+        assert second == url and time.monotonic() - began < 20
+        assert json.loads(httpx.get(f"{second}/v1/models").text)["object"] == "list"
+    finally:
+        again.kill()
+        again.wait()
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="openssl is not here")
+def test_tls(tiny: Callable[[str, str], Path], tmp_path: Path) -> None:
+    assert OPENSSL is not None
+    made = f"req -x509 -newkey rsa:2048 -nodes -keyout {tmp_path}/k.pem -out {tmp_path}/c.pem"
+    made += " -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([OPENSSL, *made.split()], check=True, capture_output=True)
+    files = ["--ssl-certfile", f"{tmp_path}/c.pem", "--tls-key", f"{tmp_path}/k.pem"]
+    process, url = start(tiny("llama", "F32"), *files)
+    try:
+        assert url.startswith("https://")
+        trusted = ssl.create_default_context(cafile=f"{tmp_path}/c.pem")
+        assert httpx.get(f"{url}/health", verify=trusted).json() == {"status": "ok"}
+    finally:
+        process.kill()
+        process.wait()
+    bad = cli("serve", str(tiny("llama", "F32")), "--tls-cert", "/no/such", home=tmp_path)
+    assert bad.returncode == 1 and is_error(bad.stderr, "TLS")
+
+
+def test_the_program_in_the_readme(real_model: Callable[[str], Path]) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"^```python\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+    assert block and "`localllm serve smollm2:135m`" in readme
+    process, url = start(real_model("smollm2:135m"), "--name", "smollm2:135m")
+    try:
+        code = block[1].replace("http://127.0.0.1:8000", url)
+        assert code != block[1]
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert len(done.stdout.split()) > 3
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,126 @@
+"""The service over an engine of one conversation: order, cancelling, what stays, what does not."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localllm.engine.open import OpenOptions, open_parts
+from localllm.engine.request import Event, Failed, Finished, Piece, Request
+from localllm.engine.serial import SerialService
+from localllm.errors import CancelledError, ContextFullError, QueueFullError
+from localllm.params import GenerateParams
+
+PROMPT = tuple(range(20, 60))
+LONG = GenerateParams(temperature=1.0, seed=3, max_tokens=400, ignore_eos=True)
+SHORT = GenerateParams(temperature=1.0, seed=3, max_tokens=12, ignore_eos=True)
+
+
+@pytest.fixture
+def service(tiny: Callable[[str, str], Path]) -> Iterator[SerialService]:
+    parts = open_parts(tiny("llama", "F32"), OpenOptions(engine="native", n_ctx=512))
+    service = SerialService(parts, "tiny", "sha256:0", max_queue=3)
+    yield service
+    service.close()
+
+
+class Events(queue.SimpleQueue[Event]):
+    def until_end(self) -> list[Event]:
+        found = [self.get(timeout=20)]
+        while isinstance(found[-1], Piece):
+            found.append(self.get(timeout=20))
+        return found
+
+
+def answer(service: SerialService, **more: Any) -> tuple[list[tuple[int, ...]], Finished]:
+    """The tokens of each choice, and the end."""
+    request = Request(**{"prompt": PROMPT, "params": SHORT, **more})
+    events = Events()
+    service.submit(request, events.put)
+    *pieces, last = events.until_end()
+    assert isinstance(last, Finished)
+    tokens: list[tuple[int, ...]] = [() for _ in range(request.n)]
+    for each in pieces:
+        assert isinstance(each, Piece)
+        tokens[each.index] += each.chunk.token_ids
+    return tokens, last
+
+
+def test_choices_have_seeds_of_their_own(service: SerialService) -> None:
+    several, last = answer(service, n=3)
+    assert last.usage.generated_tokens == 36 and last.usage.prompt_tokens == 40
+    for i, tokens in enumerate(several):
+        seeded = GenerateParams(temperature=1.0, seed=3 + i, max_tokens=12, ignore_eos=True)
+        assert answer(service, params=seeded)[0] == [tokens]
+    assert len(set(several)) == 3
+
+
+def test_what_is_kept(service: SerialService) -> None:
+    first, cold = answer(service)
+    second, warm = answer(service)
+    assert first == second
+    assert (cold.usage.cached_tokens, warm.usage.cached_tokens) == (0, 39)
+    assert answer(service, salt=b"other")[1].usage.cached_tokens == 0
+    assert answer(service, salt=b"other", may_store=False)[1].usage.cached_tokens == 39
+    assert answer(service, salt=b"other")[1].usage.cached_tokens == 0
+    assert service.state().hit_tokens == 78
+
+
+def test_the_queue_is_served_by_priority_and_has_an_end(service: SerialService) -> None:
+    order: list[str] = []
+    running = Events()
+    holder = service.submit(Request(PROMPT, LONG), running.put)
+    assert isinstance(running.get(timeout=20), Piece)
+    waiting = {}
+    for name, priority in (("low", -1), ("first", 0), ("high", 5)):
+        events = waiting[name] = Events()
+
+        def emit(event: Event, name: str = name, events: Events = events) -> None:
+            order.append(name)
+            events.put(event)
+
+        service.submit(Request(PROMPT, SHORT, priority=priority), emit)
+    assert (service.state().running, service.state().waiting) == (1, 3)
+    with pytest.raises(QueueFullError):
+        service.submit(Request(PROMPT, SHORT), running.put)
+    holder.cancel()
+    assert all(isinstance(events.until_end()[-1], Finished) for events in waiting.values())
+    assert list(dict.fromkeys(order)) == ["high", "first", "low"]
+
+
+def test_cancelling_ends_only_that_request(service: SerialService) -> None:
+    running, queued, last = Events(), Events(), Events()
+    first = service.submit(Request(PROMPT, LONG), running.put)
+    second = service.submit(Request(PROMPT, LONG), queued.put)
+    service.submit(Request(PROMPT, SHORT), last.put)
+    for ticket, events in ((second, queued), (first, running)):
+        ticket.cancel()
+        ticket.cancel()
+        end = events.until_end()[-1]
+        assert isinstance(end, Failed) and isinstance(end.error, CancelledError)
+    assert isinstance(last.until_end()[-1], Finished)
+    first.cancel()  # long over
+    assert answer(service)[1].usage.generated_tokens == 12
+
+
+def test_what_can_never_be_served(service: SerialService) -> None:
+    with pytest.raises(ContextFullError, match="512"):
+        service.submit(Request(PROMPT * 20, SHORT), Events().put)
+
+
+def test_closing_ends_everything(tiny: Callable[[str, str], Path]) -> None:
+    parts = open_parts(tiny("llama", "F32"), OpenOptions(engine="native", n_ctx=512))
+    service = SerialService(parts, "tiny", "")
+    running, queued = Events(), Events()
+    for events in (running, queued):
+        service.submit(Request(PROMPT, LONG), events.put)
+    assert isinstance(running.get(timeout=20), Piece)
+    service.close()
+    assert isinstance(running.until_end()[-1], Failed)
+    assert isinstance(queued.until_end()[-1], Failed)
+    with pytest.raises(CancelledError):
+        service.submit(Request(PROMPT, SHORT), queued.put)
