@@ -17,7 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from localllm import native
-from localllm.engine.blocks import BLOCK_TOKENS, ROLLBACK_TOKENS, BlockPool, BlockTable
+from localllm.engine.blocks import (
+    BLOCK_TOKENS,
+    ROLLBACK_TOKENS,
+    BlockPool,
+    BlockTable,
+    SequenceState,
+)
 from localllm.engine.sampling import LogprobRows, Sampled, Sampler
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.native import ffi, lib
@@ -136,19 +142,6 @@ class Model:
         self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
     ) -> None:
         self.close()
-
-
-class SequenceState:
-    """A sequence known to a runner: how many of its tokens are in the pool, and where."""
-
-    def __init__(self, table: BlockTable, n_computed: int = 0) -> None:
-        self.table = table
-        self.n_computed = n_computed
-
-    def truncate(self, n_tokens: int) -> None:
-        """Forgets all but the first `n_tokens`; `table.reaches` must hold for them."""
-        self.table.truncate(n_tokens)
-        self.n_computed = min(self.n_computed, n_tokens)
 
 
 @dataclass(frozen=True)
