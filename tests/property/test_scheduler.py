@@ -112,20 +112,16 @@ def test_every_request_ends(
     for entry in cancelled:
         if entry in world.left:
             world.end(entry)
-    oldest = min(world.left, key=lambda e: e.rank, default=None)
     while world.left:
-        before = world.n_steps
         world.step(budget)
-        if oldest in world.left and oldest in world.scheduler.running:
-            assert oldest is not None and not (oldest.n_preempted and before == 0)
         assert world.n_steps < 4000
     for group, capacity in enumerate(world.pool.capacity):
         assert world.pool.n_available(group) == capacity
 
 
 def test_the_oldest_is_never_preempted() -> None:
-    world = World(12, 4, 0, 0)
-    entries = [world.request(100, 60, arrival, 0) for arrival in range(4)]
+    world = World(9, 4, 0, 0)
+    entries = [world.request(60, 100, arrival, 0) for arrival in range(4)]
     while entries[0] in world.left:
         world.step(32)
     assert entries[0].n_preempted == 0 and world.scheduler.n_preemptions > 0
@@ -138,23 +134,20 @@ def test_decoding_goes_first_and_prompts_share() -> None:
     first = world.request(20, 60, 0, 0)
     assert world.step(MAX_STEP) == [first]
     long, short = world.request(150, 1, 1, 0), world.request(18, 5, 2, 0)
-    plan = dict(world.scheduler.plan(48))
-    assert plan == {first: 1, long: 29, short: 18} or plan[first] == 1
-    assert sum(plan.values()) == 48 and plan[short] > 0
+    assert dict(world.scheduler.plan(48)) == {first: 1, long: 32, short: 15}
 
 
 def test_priority_goes_first_but_nobody_starves() -> None:
     world = World(100, 1, 0, 0)
     low = world.request(40, 2, 0, -1)
-    order = []
+    later = []
     for arrival in range(1, 3 * AHEAD):
-        world.request(40, 1, arrival, 0)
-        for _ in range(2):
-            order += world.step(MAX_STEP)
+        later.append(world.request(40, 1, arrival, 0))
+        world.step(MAX_STEP)
         if low not in world.left:
             break
-    assert order[0] is not low or len(order) > 1
-    assert low not in world.left and arrival <= 2 * AHEAD
+    assert AHEAD <= len(later) <= AHEAD + 2
+    assert sum(entry not in world.left for entry in later) >= AHEAD - 1
 
 
 def test_holding_the_last_token() -> None:
