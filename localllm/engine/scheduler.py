@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from localllm.engine.blocks import BLOCK_TOKENS, ROLLBACK_TOKENS, BlockPool, SequenceState
 from localllm.errors import ArgumentError
@@ -40,20 +41,19 @@ class Entry:
     tokens: list[int]
     sequence: SequenceState
     holds_last: bool = False
-    n_preempted: int = field(default=0, compare=False)
+    n_preempted: int = 0
 
     @property
     def n_pending(self) -> int:
         return len(self.tokens) - self.holds_last - self.sequence.n_computed
 
 
-#: Gives an entry that holds nothing what is known of its tokens.
-Begin = Callable[[Entry], None]
+E = TypeVar("E", bound=Entry)
 
 
-class Scheduler:
+class Scheduler(Generic[E]):
     """`windows` [n_groups] of the pool's groups, 0: full attention. max_step_tokens: the most that
-    one step takes."""
+    one step takes. `begin` gives an entry that holds nothing what is known of its tokens."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Scheduler:
         *,
         max_sequences: int,
         max_step_tokens: int,
-        begin: Begin,
+        begin: Callable[[E], None],
     ) -> None:
         self._pool, self._windows, self._begin = pool, tuple(windows), begin
         self.max_sequences, self._max_step_tokens = max_sequences, max_step_tokens
-        self.waiting: list[Entry] = []  # by rank
-        self.running: list[Entry] = []  # by rank
+        self.waiting: list[E] = []  # by rank
+        self.running: list[E] = []  # by rank
         self.n_preemptions = 0
 
     def check_fits(self, n_tokens: int) -> None:
@@ -79,21 +79,21 @@ class Scheduler:
                     f"{self._pool.capacity[group]}"
                 )
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: E) -> None:
         bisect.insort(self.waiting, entry, key=_by_rank)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: E) -> None:
         """Takes a sequence out and frees what it holds."""
         for entries in (self.waiting, self.running):
             if entry in entries:
                 entries.remove(entry)
         _free(entry)
 
-    def plan(self, budget: int) -> list[tuple[Entry, int]]:
+    def plan(self, budget: int) -> list[tuple[E, int]]:
         """The next step: how many tokens of which sequences, at most `budget` in all. Room for them
         is made. Empty only if nothing has a token to compute."""
         budget = min(budget, self._max_step_tokens)
-        planned: dict[Entry, int] = {}
+        planned: dict[E, int] = {}
         for entry in list(self.running):
             if sum(planned.values()) < budget and entry.n_pending == 1:
                 self._take(entry, 1, planned)
@@ -103,7 +103,7 @@ class Scheduler:
             self._take_prompts(budget, planned)
         return sorted(planned.items(), key=lambda item: item[0].rank)
 
-    def _admit(self, planned: dict[Entry, int]) -> None:
+    def _admit(self, planned: dict[E, int]) -> None:
         while self.waiting and len(self.running) < self.max_sequences:
             entry = self.waiting[0]
             held = entry.sequence.table.holds_blocks()
@@ -116,7 +116,7 @@ class Scheduler:
             self.waiting.pop(0)
             bisect.insort(self.running, entry, key=_by_rank)
 
-    def _fits(self, entry: Entry) -> bool:
+    def _fits(self, entry: E) -> bool:
         """Whether the tokens of an entry fit beside those of the running ones and a block more for
         each of these."""
         wanted = [0] * len(self._windows)
@@ -137,7 +137,7 @@ class Scheduler:
             for window in self._windows
         ]
 
-    def _take_prompts(self, budget: int, planned: dict[Entry, int]) -> None:
+    def _take_prompts(self, budget: int, planned: dict[E, int]) -> None:
         """Equal shares, and what is left of them to the oldest."""
         prompts = [e for e in self.running if e not in planned and e.n_pending > 0]
         if not prompts:
@@ -156,7 +156,7 @@ class Scheduler:
             if n and entry in self.running:
                 self._take(entry, n, planned)
 
-    def _take(self, entry: Entry, n: int, planned: dict[Entry, int]) -> None:
+    def _take(self, entry: E, n: int, planned: dict[E, int]) -> None:
         """Plans n tokens of an entry, if there is room or younger ones can make some."""
         if entry not in self.running:
             return
@@ -169,7 +169,7 @@ class Scheduler:
             planned.pop(victim, None)
             self._preempt(victim)
 
-    def _has_room(self, planned: dict[Entry, int]) -> bool:
+    def _has_room(self, planned: dict[E, int]) -> bool:
         wanted = [0] * len(self._windows)
         for entry, n in planned.items():
             sequence = entry.sequence
@@ -177,7 +177,7 @@ class Scheduler:
                 wanted[group] += missing
         return all(n <= self._pool.n_available(group) for group, n in enumerate(wanted))
 
-    def _youngest(self, entry: Entry) -> Entry | None:
+    def _youngest(self, entry: E) -> E | None:
         """Who gives blocks up for an entry: those that wait, then those that run."""
         for entries in (self.waiting, self.running):
             for other in reversed(entries):
@@ -186,7 +186,7 @@ class Scheduler:
                     return other
         return None
 
-    def _preempt(self, entry: Entry) -> None:
+    def _preempt(self, entry: E) -> None:
         _free(entry)
         if entry in self.running:
             self.running.remove(entry)

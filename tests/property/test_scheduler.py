@@ -25,7 +25,7 @@ class World:
         # Behind a window there is room for one sequence that runs, and a little.
         self.pool = BlockPool([n_blocks, 12][: len(self.windows)])
         self.cache = PrefixCache(self.pool, self.windows, b"")
-        self.scheduler = Scheduler(
+        self.scheduler: Scheduler[Entry] = Scheduler(
             self.pool,
             self.windows,
             max_sequences=max_sequences,
