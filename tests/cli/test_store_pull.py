@@ -61,7 +61,7 @@ def test_a_plan_of_what_is_not_here(tmp_path: Path, tiny: Callable[[str, str], P
         assert {**plan, "fits": 0} == {**other, "fits": 0}
     env["HF_HUB_OFFLINE"] = "1"
     away = cli("plan", "me/Teeny-GGUF:Q4_0", home=tmp_path / "other", env=env)
-    assert away.returncode == 1 and is_error(away.stderr, "offline")
+    assert away.returncode == 1 and is_error(away.stderr, "HF_HUB_OFFLINE")
 
 
 def test_from_a_hub_to_an_answer(tmp_path: Path, tiny: Callable[[str, str], Path]) -> None:
