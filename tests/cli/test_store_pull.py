@@ -45,6 +45,25 @@ def ok(home: Path, *args: str, env: dict[str, str]) -> subprocess.CompletedProce
     return done
 
 
+def test_a_plan_of_what_is_not_here(tmp_path: Path, tiny: Callable[[str, str], Path]) -> None:
+    data, home = tiny("llama", "Q4_0").read_bytes(), tmp_path / "home"
+    with a_hub({"Teeny-Q4_0.gguf": data}) as (hub, env):
+        env["TEST_FAKE_SESSION"] = ""
+        far = ok(home, "plan", "me/Teeny-GGUF:Q4_0", "--json", env=env)
+        assert not list(home.rglob("*.gguf"))
+        ok(home, "pull", "me/Teeny-GGUF:Q4_0", env=env)
+        n_seen = len(hub.seen)
+        near = ok(home, "plan", "me/Teeny-GGUF:Q4_0", "--json", env=env)
+        assert len(hub.seen) == n_seen
+    here, there = json.loads(near.stdout), json.loads(far.stdout)
+    assert there["model"] == here["model"] and there["plans"] != []
+    for plan, other in zip(here["plans"], there["plans"], strict=True):
+        assert {**plan, "fits": 0} == {**other, "fits": 0}
+    env["HF_HUB_OFFLINE"] = "1"
+    away = cli("plan", "me/Teeny-GGUF:Q4_0", home=tmp_path / "other", env=env)
+    assert away.returncode == 1 and is_error(away.stderr, "HF_HUB_OFFLINE")
+
+
 def test_from_a_hub_to_an_answer(tmp_path: Path, tiny: Callable[[str, str], Path]) -> None:
     data, home = tiny("llama", "Q4_0").read_bytes(), tmp_path / "home"
     with a_hub({"Teeny-Q4_0.gguf": data, "Teeny-Q8_0.gguf": data + b"\0"}) as (hub, env):
