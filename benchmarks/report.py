@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 
+from localllm.engine import machine
+
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -56,15 +58,18 @@ def describe_run(isa: str, n_threads: int, rival_build: str) -> Run:
 
 
 def commit() -> str:
-    """The short hash of the checkout, with "+" when the engine's files differ from it."""
+    """What the loaded engine was built from, and the checkout's commit where that is another:
+    its Python ran."""
     root = Path(__file__).resolve().parent.parent
 
     def git(*args: str) -> str:
         done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    dirty = "+" if git("status", "--porcelain", "--", "native", "localllm") else ""
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + dirty
+    source = machine.facts().source
+    dirty = "+dirty" if git("status", "--porcelain", "--", "localllm") else ""
+    checkout = git("rev-parse", "--short", "HEAD") + dirty
+    return source if checkout in ("", source) else f"{source}; Python {checkout}"
 
 
 def machine_name() -> str:
