@@ -367,6 +367,7 @@ def machine_facts() -> MachineFacts:
         n_threads=2,
         memory_bytes=8 << 30,
         free_bytes=4 << 30,
+        source="abc1234",
         arithmetic_version=1,
         block_tokens=32,
     )
