@@ -75,12 +75,14 @@ class Bringer:
         check: Check,
         label: str,
         room: Callable[[Path, int], None],
+        known: str = "",
     ) -> None:
         """tell, waits: called in this thread, over and over; may raise. room: raises if the disk
-        has no room for so many bytes (all of the file) at a path."""
+        has no room for so many bytes (all of the file) at a path. known: the sha256 of `final` if
+        the server has the same as when it was fetched."""
         self._transport, self._file, self._final, self._folder = transport, file, final, folder
         self._settings, self._tell, self._waits = settings, tell, waits
-        self._check, self._label, self._room = check, label, room
+        self._check, self._label, self._room, self._known = check, label, room, known
         self._remote: Remote | None = None
         self._etag: str | None = None  # of the content, as the source says
         self._received = 0
@@ -155,7 +157,7 @@ class Bringer:
 
     def _already(self, files: Files, lease: Lease, finished: bool) -> Ready | None:
         """The file under its final name, if it is there and right."""
-        wanted = self._file.sha256
+        wanted = self._file.sha256 or self._known
         stamp = _stamp(self._final)
         if stamp is None or not (finished or wanted) or self._size() not in (None, stamp[0]):
             return None
@@ -166,7 +168,7 @@ class Bringer:
                 n += len(block)
                 self._tell(State(n, stamp[0], self._received, CHECKING))
         sha256 = hashed.hexdigest()
-        if wanted is not None and sha256 != wanted:
+        if wanted and sha256 != wanted:
             return None
         files.forget()
         return Ready(files, None, n, sha256, self._remote.etag if self._remote else "", lease)

@@ -10,12 +10,12 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localllm.errors import DownloadError, FileError
+from localllm.errors import DownloadError, FileError, FormatError
 from localllm.paths import ensure
 from localllm.store.durable import TEMPORARY, disk_error, fsync_folder, replacing
 from localllm.store.offer import RemoteFile
@@ -34,10 +34,12 @@ _CHANGES = 3  # how often a file may change on its server while it is fetched
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file, and the name that it gets."""
+    """A file, and the name that it gets. known: the sha256 that it had when its server named the
+    same ETag or date as now, of a file for which the source names none."""
 
     file: RemoteFile
     final: Path
+    known: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class Fetched:
     size: int  # bytes
     sha256: str
     etag: str  # strong one of the server, or empty
+
+
+Accept = Callable[[Sequence[Path], Sequence[Fetched]], None]
+
+
+def _accept(data: Sequence[Path], files: Sequence[Fetched]) -> None:
+    """Whatever was fetched is right."""
 
 
 def fetch(
@@ -72,6 +81,7 @@ def fetch_all(
     *,
     label: str = "",
     check: Check = require_gguf,
+    accept: Accept = _accept,
     settings: Settings = DEFAULT,
 ) -> list[Fetched]:
     """Brings files to their places, verified by sha256 where the source names one.
@@ -80,6 +90,8 @@ def fetch_all(
     is replaced. folder: for what is not complete. report: called in this thread, several times a
     second. label: what the user asked for, noted beside what is not complete. check: gets the name
     and the first bytes of each file, before it is written, and raises if it is not what was wanted.
+    accept: gets where the verified files lie, and what they will be, before the first of them gets
+    its name; if it raises `FormatError`, what was fetched is deleted and the old files stay.
 
     Raises `DownloadError`, `FileError`, `FormatError`, what `check`, `report` and `locate` raise;
     what has come is kept. KeyboardInterrupt too leaves a state that the next call goes on from."""
@@ -89,7 +101,7 @@ def fetch_all(
     n_changes = 0
     while True:
         try:
-            return _Fetch(wanted, folder, report, label, check, settings).run()
+            return _Fetch(wanted, folder, report, label, check, accept, settings).run()
         except LeaseLost:
             continue  # this process slept, and another one has taken over: wait for it
         except Changed as e:
@@ -111,8 +123,10 @@ class _Fetch:
         report: Report,
         label: str,
         check: Check,
+        accept: Accept,
         settings: Settings,
     ) -> None:
+        self._accept = accept
         self._wanted, self._folder, self._report = wanted, folder, report
         self._label, self._check, self._settings = label, check, settings
         self._meter = Meter()
@@ -142,6 +156,7 @@ class _Fetch:
                     check=self._check,
                     label=self._label,
                     room=self._require_room,
+                    known=each.known,
                 )
                 self._done.append(bringer.bring(keep))
                 if self._last_state is not None:
@@ -215,6 +230,14 @@ class _Fetch:
                 (ready, self._staged(ready, each.final, ends))
                 for ready, each in zip(self._done, self._wanted, strict=True)
             ]
+            files = [
+                Fetched(each.final, ready.size, ready.sha256, ready.etag)
+                for ready, each in zip(self._done, self._wanted, strict=True)
+            ]
+            self._require_accepted(
+                [source or file.path for (_, source), file in zip(staged, files, strict=True)],
+                files,
+            )
             if not all(lease.confirm() for lease in self._leases):
                 raise LeaseLost
             for (_, source), each in zip(staged, self._wanted, strict=True):
@@ -229,10 +252,17 @@ class _Fetch:
         for ready in self._done:
             with _as_file_error("delete", ready.files.data):
                 ready.files.forget()
-        return [
-            Fetched(each.final, ready.size, ready.sha256, ready.etag)
-            for ready, each in zip(self._done, self._wanted, strict=True)
-        ]
+        return files
+
+    def _require_accepted(self, data: Sequence[Path], files: Sequence[Fetched]) -> None:
+        try:
+            self._accept(data, files)
+        except FormatError:
+            for ready in self._done:
+                if ready.data is not None:
+                    with contextlib.suppress(OSError):
+                        ready.files.forget()
+            raise
 
     def _staged(self, ready: Ready, final: Path, ends: contextlib.ExitStack) -> Path | None:
         """The file on the disk of its final name: itself, or a copy that is as right."""
