@@ -134,47 +134,66 @@ class _Fetch:
         self._done: list[Ready] = []
         self._received = 0  # bytes from the network for files that are done
         self._last_state: State | None = None
+        self._at = 0  # the file that is dealt with
 
     def run(self) -> list[Fetched]:
         with contextlib.ExitStack() as ends:
             transport = Transport(self._settings)
             ends.callback(transport.close)
-            for each in self._wanted:
+            bringers = [self._bringer(transport, each) for each in self._wanted]
+            keys: dict[str, int] = {}
+            for self._at, bringer in enumerate(bringers):
+                first = keys.setdefault(bringer.identify(), self._at)
+                if first != self._at:
+                    names = (
+                        f"{self._wanted[first].file.name} and {self._wanted[self._at].file.name}"
+                    )
+                    raise DownloadError(
+                        f"two files of one model are the same: {names}",
+                        "The model is damaged at its source. Try another one.",
+                    )
 
-                def keep(lease: Lease) -> None:
-                    ends.callback(lease.release)
-                    self._leases.append(lease)
+            def keep(lease: Lease) -> None:
+                ends.callback(lease.release)
+                self._leases.append(lease)
 
-                bringer = Bringer(
-                    transport,
-                    each.file,
-                    each.final,
-                    self._folder,
-                    self._settings,
-                    self._tell,
-                    self._tell_waiting,
-                    check=self._check,
-                    label=self._label,
-                    room=self._require_room,
-                    known=each.known,
-                )
-                self._done.append(bringer.bring(keep))
+            # In one order everywhere: two sets that share files would wait for each other forever.
+            for _, self._at in sorted(keys.items()):
+                bringers[self._at].acquire(keep)
+            for self._at, bringer in enumerate(bringers):
+                self._done.append(bringer.bring())
                 if self._last_state is not None:
                     self._received += self._last_state.received
                 self._last_state = None
             return self._install()
 
+    def _bringer(self, transport: Transport, wanted: Wanted) -> Bringer:
+        return Bringer(
+            transport,
+            wanted.file,
+            wanted.final,
+            self._folder,
+            self._settings,
+            self._tell,
+            self._tell_waiting,
+            check=self._check,
+            label=self._label,
+            room=self._require_room,
+            known=wanted.known,
+        )
+
     def _tell(self, state: State) -> None:
         self._last_state = state
         speed = self._meter.bytes_per_s(self._received + state.received)
-        sizes = [ready.size for ready in self._done] + [state.size]
-        sizes += [each.file.size for each in self._wanted[len(sizes) :]]
+        sizes = [each.file.size for each in self._wanted]
+        sizes[: len(self._done)] = [ready.size for ready in self._done]
+        sizes[self._at] = state.size
         known = [size for size in sizes if size is not None]
         all_size = sum(known) if len(known) == len(sizes) else None
         all_bytes = sum(ready.size for ready in self._done) + state.n_bytes
         progress = Progress(
-            name=self._wanted[len(self._done)].file.name,
-            index=len(self._done) + 1,
+            name=self._wanted[self._at].file.name,
+            index=self._at + 1,
             n_files=len(self._wanted),
             n_bytes=state.n_bytes,
             size=state.size,
@@ -191,11 +210,11 @@ class _Fetch:
     def _tell_waiting(self, holder: Holder) -> None:
         """What the process that holds the lease says of itself, as far as it makes sense."""
         said = holder.progress
-        file = self._wanted[len(self._done)].file
+        file = self._wanted[self._at].file
         self._report(
             Progress(
                 name=file.name,
-                index=len(self._done) + 1,
+                index=self._at + 1,
                 n_files=len(self._wanted),
                 n_bytes=_number(said.get("n_bytes")) or 0,
                 size=file.size or _number(said.get("size")),
@@ -210,7 +229,7 @@ class _Fetch:
     def _require_room(self, data: Path, size: int) -> None:
         """Refuses before the first byte what cannot fit. (A quota may still refuse later.)"""
         needs = {self._folder: size - allocated(data)}
-        final = self._wanted[len(self._done)].final.parent
+        final = self._wanted[self._at].final.parent
         if final.stat().st_dev != self._folder.stat().st_dev:
             needs[final] = size
         for folder, need in needs.items():
@@ -218,7 +237,7 @@ class _Fetch:
             if need > free:
                 raise FileError(
                     f"not enough space in {folder} for "
-                    f"{self._wanted[len(self._done)].file.name}: it needs {need:,} bytes, "
+                    f"{self._wanted[self._at].file.name}: it needs {need:,} bytes, "
                     f"{free:,} are free",
                     f"Free some space there, or move it with LOCALLLM_HOME. {KEPT}",
                 )
