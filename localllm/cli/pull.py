@@ -20,7 +20,7 @@ from localllm.store.catalog import Catalog, Entry
 from localllm.store.index import Model, Store
 from localllm.store.lockfile import Lockfile
 from localllm.store.offer import Offer
-from localllm.store.pull import pull_offer
+from localllm.store.pull import pull_offer, with_known
 from localllm.store.ref import Ref
 from localllm.store.wanted import PathName, PlainName, Wanted
 
@@ -89,6 +89,7 @@ def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:
     """Shows what is offered, then fetches it."""
     from localllm.cli.pull_progress import JsonProgress, TextProgress
 
+    offer = with_known(offer, Store(paths.current().models).find(offer.ref))
     reporter = JsonProgress(offer) if as_json else TextProgress(offer)
     reporter.begin(shutil.disk_usage(_existing(paths.current().models)).free)
     with _ended(reporter, "What has come was kept: the same command goes on from there."):

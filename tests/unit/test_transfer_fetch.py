@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -306,6 +307,38 @@ def test_a_file_that_is_here_is_left_there(server: FaultServer, place: Place) ->
     assert "checking" in place.states()
     first.path.write_bytes(bytes(len(BODY)))  # damaged: another one takes its place
     assert place.fetch(file).path.read_bytes() == BODY
+
+
+def test_a_set_with_one_file_twice_is_refused(server: FaultServer, place: Place) -> None:
+    file = remote(server.url("/a.gguf"), BODY)
+    wanted = [Wanted(file, place.models / name) for name in ("1.gguf", "2.gguf")]
+    with pytest.raises(DownloadError, match="two files of one model are the same"):
+        fetch_all(wanted, place.downloads, place.reported.append, settings=FAST)
+    assert_nothing_there(place)
+
+
+def test_sets_that_share_files_in_another_order_both_come(
+    server: FaultServer, place: Place
+) -> None:
+    parts = [gguf_noise(200_000, seed=i) for i in (1, 2)]
+    files = [remote(server.add(f"/{i}.gguf", part), part) for i, part in enumerate(parts)]
+    server.bytes_per_s = 400_000
+    results: dict[str, list[bytes]] = {}
+
+    def pull(name: str, chosen: list[RemoteFile]) -> None:
+        wanted = [Wanted(file, place.models / name / file.name) for file in chosen]
+        done = fetch_all(wanted, place.downloads, lambda progress: None, settings=FAST)
+        results[name] = [each.path.read_bytes() for each in done]
+
+    threads = [
+        threading.Thread(target=pull, args=each, daemon=True)
+        for each in (("ab", files), ("ba", files[::-1]))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(15)
+    assert results == {"ab": parts, "ba": parts[::-1]}
 
 
 def test_a_set_appears_together(server: FaultServer, place: Place) -> None:
