@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localllm.errors import FileError, FormatError, UnsupportedError
 from localllm.paths import Paths, ensure
+from localllm.store.digest import full_digest
 from localllm.store.durable import disk_error
 from localllm.store.index import Model, Store
 from localllm.store.lockfile import Lockfile
@@ -40,7 +41,7 @@ def pull_offer(
             f"another model has the name {offer.ref}: {before.path} ({before.size:,} bytes)",
             f"Delete it with: localllm rm {offer.ref}",
         )
-    if offer.in_place:
+    if offer.in_place and _is_sound(offer):
         files = _referenced(offer)
     else:
         finals = store.paths(offer.ref, len(offer.files))
@@ -113,6 +114,21 @@ def _forget_older(before: Model | None, files: Sequence[Path]) -> None:
         if path not in files:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+def _is_sound(offer: Offer) -> bool:
+    """Whether the files of another program have the content that their source names. Those of a
+    source that names none, such as a path, are taken as they are."""
+    for file, path in zip(offer.files, offer.in_place, strict=True):
+        if file.sha256 is None or offer.source != "hub":
+            continue
+        try:
+            is_right = full_digest(path) == f"sha256:{file.sha256}"
+        except FileError:
+            is_right = False
+        if not is_right:
+            return False
+    return True
 
 
 def _referenced(offer: Offer) -> list[FileRecord]:

@@ -8,14 +8,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from stand_ins.hub_server import HubServer, Repo
 
+from localllm.paths import Paths
 from localllm.store.identifiers import Repository, Revision
 from localllm.store.offer import Offer
+from localllm.store.pull import pull_offer
 from localllm.store.quantization import parse as quant
 from localllm.store.ref import parse as ref
 from localllm.store.sources import hub_client
@@ -399,3 +401,24 @@ def test_the_client_reports_nothing(before: str) -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "True"
+
+
+def test_a_damaged_file_of_the_shared_cache_is_fetched_instead(
+    server: HubServer,
+    hub: Hub,
+    tmp_path: Path,
+    tiny: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    data = tiny("llama", "Q4_0").read_bytes()
+    server.repos["User/Real"] = Repo({"m-Q4_0.gguf": data})
+    snapshot = put_in_cache(tmp_path / "hub", "User/Real", "d" * 40, {"m-Q4_0.gguf": data})
+    blob = (snapshot / "m-Q4_0.gguf").resolve()
+    blob.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))  # as long as it was
+    offer = hub.resolve(Repository("User", "Real"), Naming(ref("hf.co/user/real")))
+    assert offer.in_place
+    places = Paths(tmp_path / "models", tmp_path / "cache", tmp_path / "config")
+    model = pull_offer(offer, offer.ref, places, lambda progress: None)
+    assert not model.elsewhere and model.path.read_bytes() == data
+    assert blob.read_bytes() != data  # theirs is not ours to mend
