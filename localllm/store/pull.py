@@ -45,7 +45,7 @@ def pull_offer(
             f"Delete it with: localllm rm {offer.ref}",
         )
     offer = with_known(offer, before)
-    if offer.in_place:
+    if offer.in_place and _is_sound(offer):
         files = _referenced(offer)
         store.record(offer.ref, record_of(offer, files))
     else:
@@ -163,6 +163,21 @@ def _forget_older(before: Model | None, files: Sequence[Path]) -> None:
         if path not in files:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+def _is_sound(offer: Offer) -> bool:
+    """Whether the files of another program have the content that their source names. Those of a
+    source that names none, such as a path, are taken as they are."""
+    for file, path in zip(offer.files, offer.in_place, strict=True):
+        if file.sha256 is None or offer.source != "hub":
+            continue
+        try:
+            is_right = full_digest(path) == f"sha256:{file.sha256}"
+        except FileError:
+            is_right = False
+        if not is_right:
+            return False
+    return True
 
 
 def _referenced(offer: Offer) -> list[FileRecord]:
