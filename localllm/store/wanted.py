@@ -133,7 +133,7 @@ def parse(text: str) -> Wanted:
     first, _, rest = text.partition("/")
     if first.lower() in HUB_HOSTS:
         return _hub(rest)
-    if "." in first or ":" in first or first.lower() == "localhost":
+    if "." in first or ":" in first or "+" in first or first.lower() == "localhost":
         return _oci(text, first, rest)
     return _hub(text)
 
@@ -204,7 +204,8 @@ def _tag_of_file(file: str) -> str:
 
 
 def _oci(text: str, first: str, rest: str) -> OciName:
-    host, port = _host_port(_shown(text), first)
+    # Names in the store hold no ":" but that of the tag: what is listed there is taken as well.
+    host, port = _host_port(_shown(text), first.replace("+", ":", 1))
     repository, tag = rest, ref.DEFAULT_TAG
     last = rest.rpartition("/")[2]
     if ":" in last:

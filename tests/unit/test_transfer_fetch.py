@@ -439,3 +439,9 @@ def test_a_lease_lost_at_the_last_moment_gives_no_name(
     monkeypatch.setattr(Lease, "confirm", confirm)
     got = place.fetch(remote(server.url("/a.gguf"), BODY))
     assert got.path.read_bytes() == BODY and visible == [False, False]
+
+
+def test_a_note_with_a_size_that_no_file_has(tmp_path: Path) -> None:
+    partials.Files(tmp_path, "a" * 64).write_note("x.gguf", "x", "url", 10**400)
+    (waiting,) = partials.listing(tmp_path)
+    assert waiting.size is None and waiting.name == "x.gguf"
