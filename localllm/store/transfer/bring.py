@@ -115,7 +115,7 @@ class Bringer:
         try:
             self._lease = acquire(self._folder, self._files.key, self._settings, on_wait)
         except OSError as e:
-            raise disk_error("write to", self._folder, e, kept=KEPT) from e
+            raise disk_error("write to", self._files.data, e, kept=KEPT) from e
         keep(self._lease)
         self._finished = waited and _stamp(self._final) != before  # by the one that was waited for
 
