@@ -115,7 +115,10 @@ class Registry:
         there, and what comes back goes to the registry alone."""
         scheme, _, rest = challenge.partition(" ")
         pairs = dict(_PAIR.findall(rest))
-        realm = urlsplit(pairs.get("realm", ""))
+        try:
+            realm = urlsplit(pairs.get("realm", ""))
+        except ValueError:  # brackets without an address in them
+            realm = urlsplit("")
         encrypted = realm.scheme == "https" or (
             realm.scheme == "http" and _is_loopback(realm.hostname or "")
         )
