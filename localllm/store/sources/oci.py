@@ -185,7 +185,7 @@ def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
 
