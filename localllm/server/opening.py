@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localllm.engine.open import OpenOptions, open_parts, take_beside
+from localllm.engine.open import OpenOptions, beside_template, open_parts
 from localllm.engine.request import Service
 from localllm.engine.serial import SerialService
 
@@ -34,10 +34,13 @@ def open_service(
     notice: Notice | None = None,
 ) -> Service:
     """Loads a model for many requests. Raises what `open_parts` raises."""
+    if options.template is None and file.beside:
+        choice = beside_template(file.path, file.beside)
+        options = replace(options, template=choice.template)
+        if choice.note and notice is not None:
+            notice(choice.note)
     parts = open_parts(file.path, options, progress=progress, notice=notice)
     try:
-        if options.template is None and file.beside:
-            take_beside(parts, file.beside, notice or (lambda line: None))
         return SerialService(parts, file.name, file.digest or parts.digest, max_queue)
     except BaseException:
         parts.engine.close()

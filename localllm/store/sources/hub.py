@@ -471,7 +471,7 @@ def _explained(
             f"{host} cannot be reached: {str(e)[:200] or type(e).__name__}",
             "Check the network and the proxy. HF_ENDPOINT names another server.",
         ) from e
-    except (ValueError, TypeError, KeyError, AttributeError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise DownloadError(
             f"the answer of {host} cannot be understood: {str(e)[:200] or type(e).__name__}",
             "It may be another kind of server: see HF_ENDPOINT.",

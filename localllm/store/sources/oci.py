@@ -123,7 +123,10 @@ class Registry:
         there, and what comes back goes to the registry alone."""
         scheme, _, rest = challenge.partition(" ")
         pairs = dict(_PAIR.findall(rest))
-        realm = urlsplit(pairs.get("realm", ""))
+        try:
+            realm = urlsplit(pairs.get("realm", ""))
+        except ValueError:  # brackets without an address in them
+            realm = urlsplit("")
         encrypted = realm.scheme == "https" or (
             realm.scheme == "http" and _is_loopback(realm.hostname or "")
         )
@@ -190,7 +193,7 @@ def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
 
