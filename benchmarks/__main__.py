@@ -173,20 +173,25 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def run_section(name: str, context: Context) -> tuple[list[Row], bool]:
-    """The rows of a section, and whether it went through. What made it fail is in its last row."""
+def run_section(
+    name: str, context: Context, keep: Callable[[Row], object]
+) -> tuple[list[Row], bool]:
+    """The rows of a section, each kept as it comes, and whether it went through. What made it fail
+    is in its last row."""
     rows: list[Row] = []
     begin = time.perf_counter()
     failed = ""
     try:
         for row in SECTIONS[name](context):
             rows.append(row)
+            keep(row)
             figure = "" if row.ours is None else f"{row.ours:.4g} {row.unit}"
             ratio = "" if row.ratio is None else f", {row.ratio:.2f}x"
             print(f"{row.test}, {row.subject}: {figure}{ratio}", file=sys.stderr, flush=True)
     except Exception as e:  # whatever it is, the other sections shall run
         failed = f"{type(e).__name__}: {' '.join(str(e).split())}"[:MAX_NOTE_CHARS]
         rows.append(Row(f"section {name}", "failed", "", None, note=failed))
+        keep(rows[-1])
         print(f"error: section {name}: {failed}", file=sys.stderr)
     seconds = time.perf_counter() - begin
     print(f"section {name}: {seconds:.0f} s", file=sys.stderr, flush=True)
@@ -202,16 +207,22 @@ def main(argv: list[str] | None = None) -> int:
     context = Context(args, threads, rival)
     rows: list[Row] = []
     status = 0
-    path = None
+    path: Path | None = None
+
+    def describe() -> report.Run:
+        return report.describe_run(machine.facts().isa, threads.count, rival.features)
+
+    def keep(row: Row) -> None:
+        nonlocal path
+        if not args.no_csv:
+            path = report.append_csv(describe(), [row])
+
     for name in args.sections or SECTIONS:
-        made, went_through = run_section(name, context)
+        made, went_through = run_section(name, context, keep)
         rows += made
         if not went_through:
             status = 1
-        run = report.describe_run(machine.facts().isa, threads.count, context.rival.features)
-        if not args.no_csv:
-            path = report.append_csv(run, made)
-    print(report.as_json(run, rows) if args.json else report.table(rows))
+    print(report.as_json(describe(), rows) if args.json else report.table(rows))
     if path is not None:
         print(f"rows added to {path}", file=sys.stderr)
     if args.plots:

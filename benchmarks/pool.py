@@ -165,6 +165,8 @@ def _quota_rows(
 ) -> Iterator[Row]:
     with quota_group(quota) as group:
         if group is None:
+            note = "no share: this process may not make a control group with a CPU limit"
+            yield Row(f"quota of {quota:g} CPUs, default", name, "tok/s", None, note=note)
             return
         counts = [0, *range(1, n_cpus + 1)]
         with _workers(Worker(path, n, seconds, group) for n in counts) as workers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import platform
 import re
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
+
+from localllm.engine import machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -55,15 +58,18 @@ def describe_run(isa: str, n_threads: int, rival_build: str) -> Run:
 
 
 def commit() -> str:
-    """The short hash of the checkout, with "+" when the engine's files differ from it."""
+    """What the loaded engine was built from, and the checkout's commit where that is another:
+    its Python ran."""
     root = Path(__file__).resolve().parent.parent
 
     def git(*args: str) -> str:
         done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    dirty = "+" if git("status", "--porcelain", "--", "native", "localllm") else ""
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + dirty
+    source = machine.facts().source
+    dirty = "+dirty" if git("status", "--porcelain", "--", "localllm") else ""
+    checkout = git("rev-parse", "--short", "HEAD") + dirty
+    return source if checkout in ("", source) else f"{source}; Python {checkout}"
 
 
 def machine_name() -> str:
@@ -119,15 +125,28 @@ def append_csv(run: Run, rows: Sequence[Row], folder: Path = RESULTS) -> Path:
     older header gets today's."""
     path = folder / f"{run.machine}.csv"
     folder.mkdir(parents=True, exist_ok=True)
-    kept = read_csv(path) if path.exists() else []
-    added = [{k: _cell(v) for k, v in (asdict(run) | asdict(row)).items()} for row in rows]
-    partial = path.with_suffix(".partial")
-    with partial.open("w", newline="", encoding="utf-8") as f:
-        writer = csv.DictWriter(f, columns(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *added])
-    partial.replace(path)
+    if not path.exists() or not _is_todays(path):
+        partial = path.with_suffix(".partial")
+        _write(partial, "w", read_csv(path) if path.exists() else [], header=True)
+        partial.replace(path)
+    _write(path, "a", [{k: _cell(v) for k, v in (asdict(run) | asdict(r)).items()} for r in rows])
     return path
+
+
+def _is_todays(path: Path) -> bool:
+    with path.open(newline="", encoding="utf-8") as f:
+        return next(csv.reader(f), []) == columns()
+
+
+def _write(path: Path, mode: str, cells: Sequence[dict[str, str]], *, header: bool = False) -> None:
+    """All lines in one write, so that a run that is killed leaves whole ones."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(), lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(cells)
+    with path.open(mode, newline="", encoding="utf-8") as f:
+        f.write(text.getvalue())
 
 
 def _cell(value: object) -> str:

@@ -111,19 +111,18 @@ class Session:
         with 0.0 .. 1.0, notice with plain lines on what was chosen. Raises the errors of
         `Model.load`, and FormatError for a tokenizer or template that cannot be used.
         """
-        from localllm.engine.open import OpenOptions, open_parts, take_beside
+        from localllm.engine.open import OpenOptions, beside_template, open_parts
 
         if engine not in ENGINES:
             raise ArgumentError(f"engine: {engine[:40]!a} is not one of {', '.join(ENGINES)}")
         started = time.perf_counter()
+        if template is None and beside:
+            choice = beside_template(Path(path), beside)
+            template = choice.template
+            if choice.note and notice is not None:
+                notice(choice.note)
         options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template, mmap)
         parts = open_parts(Path(path), options, progress=progress, notice=notice)
-        if template is None and beside:
-            try:
-                take_beside(parts, beside, notice or (lambda line: None))
-            except BaseException:
-                parts.engine.close()
-                raise
         return cls(parts, time.perf_counter() - started, label, digest)
 
     @property
@@ -409,6 +408,17 @@ def used_template(path: Path, beside: str = "") -> tuple[str, str] | None:
     except UnsupportedError:
         return None
     return template.origin, template.source
+
+
+def refused_template(path: Path, beside: str) -> UnsupportedError | None:
+    """Why the template that lies beside a file cannot be used, if it cannot."""
+    from localllm.engine.open import beside_template
+
+    try:
+        beside_template(path, beside)
+    except UnsupportedError as e:
+        return e
+    return None
 
 
 def machine_facts() -> MachineFacts:

@@ -62,6 +62,7 @@ def _engine(problems: list[str], *, measure: bool) -> dict[str, Any]:
         problems.append(f"only {output.size_text(machine.free_bytes)} of memory are free")
     return {
         "engine": {
+            "source": machine.source,
             "arithmetic_version": machine.arithmetic_version,
             "kv_block_tokens": machine.block_tokens,
             "isa": machine.isa,
@@ -167,7 +168,7 @@ def _text(facts: dict[str, Any]) -> str:
             ),
             (
                 "engine",
-                f"arithmetic {engine['arithmetic_version']}, "
+                f"built from {engine['source']}, arithmetic {engine['arithmetic_version']}, "
                 f"KV blocks of {engine['kv_block_tokens']} tokens",
             ),
         ]

@@ -66,6 +66,9 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "plan": (
         Example("localllm plan smollm2:135m", "Weights, cache and buffers for usual contexts."),
+        Example(
+            "localllm plan llama3:70b-q4_K_M", "Of a model that is not here yet, by its header."
+        ),
         Example("localllm plan ./model.gguf --ctx 8192", "Only for a context of 8192 tokens."),
         Example("localllm plan smollm2:135m --json", "The same for programs."),
     ),

@@ -211,7 +211,8 @@ def _source(record: Record | None) -> str | None:
         return None
     if record.kind == "local":
         return record.source
-    return record.repository or "package index"
+    # Of the index the record has all packages; a file of the user's own has no kind either.
+    return record.repository or record.source.partition(":")[0]
 
 
 def _time(seconds: float) -> str:

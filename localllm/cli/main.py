@@ -18,7 +18,7 @@ import click
 
 from localllm import __version__
 from localllm.cli import output
-from localllm.errors import FileError, LocalLLMError
+from localllm.errors import FileError, LocalLLMError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -161,12 +161,41 @@ def main(args: Sequence[str] | None = None) -> int:
     except Exception as e:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        error = LocalLLMError(
-            f"internal error: {type(e).__name__}: {e}",
-            f"This is a fault in localllm. Set {DEBUG_VARIABLE}=1 to see where it happens.",
-        )
+        error = _unexpected_error(e)
     output.print_error(error)
     return error.exit_code
+
+
+def _unexpected_error(e: Exception) -> LocalLLMError:
+    if isinstance(e, RuntimeError) and "can't start new thread" in str(e):  # CPython's own text
+        return OutOfMemoryError(
+            f"the system refused a thread to this process{_thread_limits()}",
+            "A thread needs address space for its stack: raise `ulimit -v`, or lower `ulimit -s`. "
+            "If neither is limited, too many threads run (`ulimit -u`, pids.max of the cgroup).",
+        )
+    return LocalLLMError(
+        f"internal error: {type(e).__name__}: {e}",
+        f"This is a fault in localllm. Set {DEBUG_VARIABLE}=1 to see where it happens.",
+    )
+
+
+def _thread_limits() -> str:
+    """The limits that were set of those that a thread can break, as the end of a sentence."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    texts = []
+    for what, which in (
+        ("address space", resource.RLIMIT_AS),
+        ("a stack", resource.RLIMIT_STACK),
+        ("processes and threads", resource.RLIMIT_NPROC),
+    ):
+        limit = resource.getrlimit(which)[0]
+        if limit != resource.RLIM_INFINITY:
+            counted = which == resource.RLIMIT_NPROC
+            texts.append(f"{what} {limit if counted else output.size_text(limit)}")
+    return f"; its limits: {', '.join(texts)}" if texts else ""
 
 
 def _usage_error(e: click.ClickException) -> CommandError:

@@ -157,7 +157,10 @@ def find_model(text: str, *, may_pull: bool) -> Found:
     from localllm.store.lockfile import Lockfile  # only now: with them come the sources
     from localllm.store.resolve import local_refs
 
-    store, known = Store(paths.current().models), catalog.load()
+    store = Store(paths.current().models)
+    if model := store.find(asked.ref):  # whatever state the catalogue of the user is in
+        return Found(str(asked.ref), model.path, model)
+    known = catalog.load()
     for name in local_refs(asked.ref, known, Lockfile()):
         if model := store.find(name):
             return Found(str(name), model.path, model)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
 from localllm.cli import output
-from localllm.cli.options import ModelName, Number, find_model, hints, machine_options
+from localllm.cli.options import Found, ModelName, Number, find_model, hints, machine_options
 from localllm.cli.table import Column, render, screen_width
+from localllm.errors import FileError
+from localllm.store.catalog import Entry
 
 _COLUMNS = (
     Column("CONTEXT", right=True),
@@ -32,14 +37,44 @@ def command(model: str, ctx: int, as_json: bool, threads: int, isa: str | None) 
 
     The figures come from the code that allocates: weights as they are packed, the cache of keys and
     values for a context, the buffers of a step. Nothing is loaded; the file may even lack its data.
+    Of a model that is not on this machine only the header is fetched, some megabytes.
     """
-    found = find_model(model, may_pull=False)
+    found = find_model(model, may_pull=True)
     from localllm.session import memory_plans  # numpy and the native reader
 
-    with hints(found):
-        facts = memory_plans(found.path, n_ctx=ctx, n_threads=threads, isa=isa)
-    facts = {"model": found.label, **facts}
+    with _file(found) as (label, path), hints(found):
+        facts = memory_plans(path, n_ctx=ctx, n_threads=threads, isa=isa)
+    facts = {"model": label, **facts}
     output.emit(json.dumps(facts) + "\n" if as_json else _text(facts))
+
+
+@contextlib.contextmanager
+def _file(found: Found) -> Iterator[tuple[str, Path]]:
+    """The name of a model, and a file with its header: its own, or one that is fetched."""
+    if found.to_pull is None:
+        yield found.label, found.path
+        return
+    if isinstance(found.to_pull, Entry):  # in wheels, which are read as a whole
+        raise FileError(
+            f"{found.label} is not on this machine", f"Bring it here: localllm pull {found.label}"
+        )
+    from localllm.store import catalog, sources
+    from localllm.store.lockfile import Lockfile
+    from localllm.store.remote_header import headers
+
+    line = output.ProgressLine()
+
+    def report(n_bytes: int) -> None:
+        line.draw(f"{found.label}: {output.size_text(n_bytes)} of its header are here", force=True)
+
+    try:
+        line.draw(f"{found.label}: asking what there is", force=True)
+        offer = sources.offer(found.to_pull, catalog.load(), Lockfile())
+        with headers(offer, report) as path:
+            line.clear()
+            yield str(offer.ref), path
+    finally:
+        line.clear()
 
 
 def _text(facts: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from localllm.store.catalog import Catalog, Entry
 from localllm.store.index import Model, Store
 from localllm.store.lockfile import Lockfile
 from localllm.store.offer import Offer
-from localllm.store.pull import pull_offer
+from localllm.store.pull import pull_offer, with_known
 from localllm.store.ref import Ref
 from localllm.store.wanted import PathName, PlainName, Wanted
 
@@ -89,13 +89,28 @@ def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:
     """Shows what is offered, then fetches it."""
     from localllm.cli.pull_progress import JsonProgress, TextProgress
 
+    offer = with_known(offer, Store(paths.current().models).find(offer.ref))
     reporter = JsonProgress(offer) if as_json else TextProgress(offer)
     reporter.begin(shutil.disk_usage(_existing(paths.current().models)).free)
     with _ended(reporter, "What has come was kept: the same command goes on from there."):
         model = pull_offer(offer, asked, paths.current(), reporter.report)
+    refused = _refused_template(model)
     if as_json:
-        _done(model)
+        _done(model, notes=[refused] if refused else [])
+    elif refused:
+        output.note(refused)
     return model
+
+
+def _refused_template(model: Model) -> str:
+    """A line on a template that came with the model and cannot be used, else ""."""
+    template = model.record.settings.template if model.record else ""
+    if not template:
+        return ""
+    from localllm.session import refused_template
+
+    refused = refused_template(model.path, template)
+    return f"{refused.message}. {refused.hint or ''}".strip() if refused else ""
 
 
 def pull_parts(entry: Entry, *, as_json: bool = False) -> Model:
@@ -127,10 +142,10 @@ def _ended(reporter: _Reporter, kept: str) -> Iterator[None]:
         reporter.end()
 
 
-def _done(model: Model) -> None:
+def _done(model: Model, notes: Sequence[str] = ()) -> None:
     digest = model.record.digest if model.record else None
     done = {"stage": "done", "path": str(model.path), "size": model.size, "digest": digest}
-    output.emit(json.dumps({"model": str(model.ref), **done}) + "\n")
+    output.emit(json.dumps({"model": str(model.ref), **done, "notes": list(notes)}) + "\n")
 
 
 def _existing(folder: Path) -> Path:

@@ -22,6 +22,7 @@ class MachineFacts:
     n_threads: int  # the default
     memory_bytes: int  # physical, or the cgroup's limit if that is less
     free_bytes: int
+    source: str  # the commit that the engine was built from, "+dirty" if changed, or a version
     arithmetic_version: int  # logits may differ in a bit between versions, never inside one
     block_tokens: int  # tokens in a block of the KV cache
 
@@ -50,6 +51,7 @@ def facts() -> MachineFacts:
         n_threads=probe.n_threads,
         memory_bytes=probe.memory_bytes,
         free_bytes=probe.free_bytes,
+        source=native.text(lib.llm_source()),
         arithmetic_version=lib.LLM_ARITHMETIC_VERSION,
         block_tokens=lib.LLM_BLOCK_TOKENS,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +26,9 @@ from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, OutOfMemoryError
 from localllm.store.digest import sampled_digest
 from localllm.store.inspect import GgufFile
+from localllm.text.beside_template import Choice, choose
 from localllm.text.chat_template import ChatTemplate
+from localllm.text.go_templates import is_go
 from localllm.text.tokenizer import Tokenizer
 
 THREADS_PER_CPU = 4
@@ -195,14 +196,14 @@ def _open_native(
     )
 
 
-def take_beside(parts: Parts, beside: str, say: Notice) -> None:
-    """Lets a template that lies beside the file count: see `text.beside_template`."""
-    from localllm.text.beside_template import choose
-
-    choice = choose(parts.text.metadata, beside)
-    parts.options = dataclasses.replace(parts.options, template=choice.template)
-    if choice.note:
-        say(choice.note)
+def beside_template(path: Path, beside: str) -> Choice:
+    """The template for `OpenOptions` of a text that lies beside the file: see
+    `text.beside_template`. The header tells, so what cannot be used is refused before weights are
+    read. Raises its errors, and those of `GgufFile`."""
+    if not is_go(beside):
+        return choose({}, beside)
+    with GgufFile(path) as file:
+        return choose(file.metadata, beside)
 
 
 def _check_threads(n_threads: int) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localllm.engine.memory_plan import N_SERVED
-from localllm.engine.open import OpenOptions, open_parts, take_beside
+from localllm.engine.open import OpenOptions, beside_template, open_parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Service
 from localllm.engine.serial import SerialService
@@ -39,12 +39,15 @@ def open_service(
 ) -> Service:
     """Loads a model for many requests, n_sequences of them at once in our own engine. Raises what
     `open_parts` raises."""
+    if options.template is None and file.beside:
+        choice = beside_template(file.path, file.beside)
+        options = replace(options, template=choice.template)
+        if choice.note and notice is not None:
+            notice(choice.note)
     parts = open_parts(
         file.path, options, progress=progress, notice=notice, n_sequences=n_sequences
     )
     try:
-        if options.template is None and file.beside:
-            take_beside(parts, file.beside, notice or (lambda line: None))
         kind = NativeService if isinstance(parts.engine, PagedEngine) else SerialService
         return kind(parts, file.name, file.digest or parts.digest, max_queue)
     except BaseException:

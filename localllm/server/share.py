@@ -7,6 +7,7 @@ name from outside is parsed as a name of the store and looked up there; it never
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
 import re
 import socket
@@ -40,7 +41,7 @@ class Share(ThreadingHTTPServer):
         key: str | None,
         only: frozenset[ref.Ref] | None = None,
     ) -> None:
-        self.store, self.key, self.only = store, key, only
+        self.store, self.key, self.only, self.host = store, key, only, host
         if ":" in host:
             self.address_family = socket.AF_INET6
         self.served_bytes = 0
@@ -77,6 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         try:
+            self._require_host()
             self._require_key()
             path = urlsplit(self.path).path
             if path.startswith(MODEL_PATH):
@@ -89,8 +91,24 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refused as e:
             self._send(e.status, {"error": str(e)}, body)
 
+    def _require_host(self) -> None:
+        """Where no key protects the models, only requests that name an address or this machine:
+        the page of a site whose name was made to lead here (DNS rebinding) sends that name."""
+        if self.server.key is not None:
+            return
+        try:
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        except ValueError:
+            host = ""
+        if host == "localhost" or host == self.server.host.lower():
+            return
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            raise _Refused(403, "requests under this host name are not answered") from None
+
     def _require_key(self) -> None:
-        # A web page cannot make a browser read from here: it sends an Origin, we never do.
+        # A page of another site sends an Origin when it reads from here; we never do.
         if self.headers.get("Origin") is not None:
             raise _Refused(403, "requests of web pages are not answered")
         if self.server.key is None:

@@ -168,7 +168,11 @@ def load(source: Path | None = None) -> Catalog:
     entries: dict[Ref, Entry] = {}
     sizes: dict[Ref, Size] = {}
     for each in [shipped] if source else [shipped, user_folder()]:
-        own_entries, own_sizes = _load(each)
+        try:
+            own_entries, own_sizes = _load(each)
+        except FormatError as e:
+            e.hint = e.hint or f"The file is in the folder {each}"
+            raise
         # A user's size hides a shipped file of that name, and the other way round.
         entries = {ref: e for ref, e in entries.items() if ref not in own_sizes} | own_entries
         sizes = {ref: s for ref, s in sizes.items() if ref not in own_entries} | own_sizes

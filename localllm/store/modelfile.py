@@ -63,7 +63,7 @@ def parse(text: str) -> Modelfile:
             elif word == "REQUIRES":
                 notes.append(f"REQUIRES {value[:40]}: a version of Ollama, without effect here")
             elif word == "PARAMETER":
-                name, _, rest = value.partition(" ")
+                name, rest = _first_word(value)
                 if name.lower() in WITHOUT_EFFECT:
                     notes.append(
                         f"PARAMETER {name}: without effect, {WITHOUT_EFFECT[name.lower()]}"
@@ -159,6 +159,12 @@ class _Reader:
         return f"{before}{_TRIPLE}{inside}{_TRIPLE}"
 
 
+def _first_word(value: str) -> tuple[str, str]:
+    """A word, and what stands behind the blanks or tabs that follow it."""
+    word, *rest = value.split(None, 1)
+    return word, rest[0] if rest else ""
+
+
 def _unquoted(value: str) -> str:
     """A value without its quotes, triple or plain ones."""
     for quote in (_TRIPLE, '"'):
@@ -183,7 +189,7 @@ def _with_parameter(settings: Settings, name: str, value: str) -> Settings:
 
 
 def _with_message(settings: Settings, value: str) -> Settings:
-    role, _, content = value.partition(" ")
+    role, content = _first_word(value)
     role, content = role.lower(), _unquoted(content.strip())
     if role not in ROLES:
         raise FormatError(f"a message of {role[:40]!a}", f"It may be of {', '.join(ROLES)}.")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from localllm.errors import FileError, FormatError, UnsupportedError
 from localllm.paths import Paths, ensure
+from localllm.store.digest import full_digest
 from localllm.store.durable import disk_error
 from localllm.store.index import Model, Store
 from localllm.store.lockfile import Lockfile
-from localllm.store.offer import Offer
+from localllm.store.offer import Offer, RemoteFile
 from localllm.store.record import FileRecord, Record
 from localllm.store.ref import Ref
 from localllm.store.transfer.progress import Report
@@ -40,19 +44,33 @@ def pull_offer(
             f"another model has the name {offer.ref}: {before.path} ({before.size:,} bytes)",
             f"Delete it with: localllm rm {offer.ref}",
         )
-    if offer.in_place:
+    offer = with_known(offer, before)
+    if offer.in_place and _is_sound(offer):
         files = _referenced(offer)
+        store.record(offer.ref, record_of(offer, files))
     else:
         finals = store.paths(offer.ref, len(offer.files))
-        files = _fetched(offer, finals, paths, report, settings)
+        files = _fetched(offer, finals, before, store, paths, report, settings)
         _forget_older(before, finals)
-    store.record(offer.ref, record_of(offer, files))
     if offer.source == "hub" and all(file.sha256 for file in files):
         Lockfile().pin(asked, offer, {file.name: (file.size, file.sha256) for file in files})
     model = store.find(offer.ref)
     if model is None:
         raise FileError(f"{store.path(offer.ref)} was removed while it was being pulled")
     return model
+
+
+def with_known(offer: Offer, before: Model | None) -> Offer:
+    """The offer with what the record of the same model says, where a source says nothing: a pinned
+    revision is not asked for its licence again."""
+    record = before.record or before.damaged if before else None
+    if record is None or record.repository.lower() != offer.repository.lower():
+        return offer
+    return replace(
+        offer,
+        licence=offer.licence or record.licence,
+        architecture=offer.architecture or record.architecture,
+    )
 
 
 def record_of(offer: Offer, files: Sequence[FileRecord]) -> Record:
@@ -77,23 +95,55 @@ def _is_another(model: Model, offer: Offer) -> bool:
     """Whether the name belongs to a file that came from somewhere else, or from nobody knows where
     and is not what is offered."""
     record = model.record or model.damaged
-    if record is None:
-        return offer.size is not None and model.size != offer.size
-    return bool(record.repository) and record.repository.lower() != offer.repository.lower()
+    if record is not None and record.repository:
+        return record.repository.lower() != offer.repository.lower()
+    if len(model.files) != len(offer.files):
+        return True
+    return not all(map(_is_same, model.files, offer.files))
 
 
-def _require_model(offer: Offer, files: Sequence[Path]) -> None:
-    """Deletes files that have come whole and are no model that anything can read."""
+def _is_same(path: Path, file: RemoteFile) -> bool:
+    """Whether a file has the size and the hash that are offered, as far as they are told."""
     try:
-        _open(files[0])
-    except FormatError as e:
-        for path in files:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        raise FormatError(
-            f"what {offer.repository} delivers as {offer.ref} is damaged there: {e.message}",
-            "Nothing was installed. Try another source, or tell its owner.",
-        ) from e
+        if file.size is None or path.stat().st_size != file.size:
+            return False
+        return file.sha256 is None or full_digest(path) == f"sha256:{file.sha256}"
+    except FileNotFoundError:
+        return False
+    except OSError as e:
+        raise disk_error("read", path, e) from e
+
+
+def _require_model(offer: Offer, data: Sequence[Path], finals: Sequence[Path]) -> None:
+    """Raises `FormatError` for files that have come whole and are no model that anything can read.
+    They lie at `data`, and will be called `finals`."""
+    with _as_named(data, finals) as first:
+        try:
+            _open(first)
+        except FormatError as e:
+            why = e.message.replace(f"{first.parent}{os.sep}", "")
+            raise FormatError(
+                f"what {offer.repository} delivers as {offer.ref} is damaged there: {why}",
+                "Nothing was installed. Try another source, or tell its owner.",
+            ) from e
+
+
+@contextlib.contextmanager
+def _as_named(data: Sequence[Path], finals: Sequence[Path]) -> Iterator[Path]:
+    """The first of the files under its name to be, beside the others: parts of a split set find
+    each other by their names. Where the system makes no links, a single file as it lies."""
+    with contextlib.ExitStack() as ends:
+        # Beside the data a hard link can be made, where links to other disks cannot.
+        for parent, link in ((None, os.symlink), (data[0].parent, os.link)):
+            folder = ends.enter_context(tempfile.TemporaryDirectory(prefix="check-", dir=parent))
+            try:
+                for path, final in zip(data, finals, strict=True):
+                    link(path.absolute(), Path(folder, final.name))
+            except OSError:
+                continue
+            yield Path(folder, finals[0].name)
+            return
+        yield data[0]
 
 
 def _open(path: Path) -> None:
@@ -115,6 +165,21 @@ def _forget_older(before: Model | None, files: Sequence[Path]) -> None:
                 path.unlink()
 
 
+def _is_sound(offer: Offer) -> bool:
+    """Whether the files of another program have the content that their source names. Those of a
+    source that names none, such as a path, are taken as they are."""
+    for file, path in zip(offer.files, offer.in_place, strict=True):
+        if file.sha256 is None or offer.source != "hub":
+            continue
+        try:
+            is_right = full_digest(path) == f"sha256:{file.sha256}"
+        except FileError:
+            is_right = False
+        if not is_right:
+            return False
+    return True
+
+
 def _referenced(offer: Offer) -> list[FileRecord]:
     files = []
     _open(offer.in_place[0])
@@ -130,17 +195,54 @@ def _referenced(offer: Offer) -> list[FileRecord]:
 def _fetched(
     offer: Offer,
     finals: Sequence[Path],
+    before: Model | None,
+    store: Store,
     paths: Paths,
     report: Report,
     settings: Settings,
 ) -> list[FileRecord]:
-    from localllm.store.transfer.fetch import Wanted, fetch_all
+    """Fetches the files. Their record is written first: whoever finds a file that has its name
+    finds what it is, too."""
+    from localllm.store.transfer.fetch import Fetched, Wanted, fetch_all
 
-    wanted = [Wanted(file, final) for file, final in zip(offer.files, finals, strict=True)]
-    label = str(offer.ref)
-    done = fetch_all(wanted, paths.downloads, report, label=label, settings=settings)
-    _require_model(offer, [each.path for each in done])
-    return [
-        FileRecord(file.name, each.size, each.sha256)
-        for file, each in zip(offer.files, done, strict=True)
-    ]
+    known = _known(offer, before)
+    wanted = list(map(Wanted, offer.files, finals, known))
+    old = before.record or before.damaged if before else None
+    noted = False
+
+    def records(done: Sequence[Fetched]) -> list[FileRecord]:
+        return [
+            FileRecord(file.name, each.size, each.sha256)
+            for file, each in zip(offer.files, done, strict=True)
+        ]
+
+    def accept(data: Sequence[Path], done: Sequence[Fetched]) -> None:
+        nonlocal noted
+        _require_model(offer, data, finals)
+        noted = True
+        store.record(offer.ref, record_of(offer, records(done)))
+
+    try:
+        done = fetch_all(
+            wanted, paths.downloads, report, label=str(offer.ref), accept=accept, settings=settings
+        )
+    except BaseException:
+        if noted and old is not None:
+            with contextlib.suppress(FileError):
+                store.record(offer.ref, old)
+        raise
+    return records(done)
+
+
+def _known(offer: Offer, before: Model | None) -> list[str]:
+    """The sha256 of each file on record, if its source still has the same revision."""
+    record = before.record if before else None
+    if (
+        record is not None
+        and offer.revision
+        and record.revision == offer.revision
+        and record.repository.lower() == offer.repository.lower()
+        and [file.size for file in record.files] == [file.size for file in offer.files]
+    ):
+        return [file.sha256 for file in record.files]
+    return [""] * len(offer.files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from localllm.errors import LocalLLMError
 from localllm.store import quantization
 from localllm.store.catalog import Catalog, Request
 from localllm.store.identifiers import Repository, Revision
@@ -78,14 +79,23 @@ def resolve_hub(
 
 def local_refs(ref: Ref, catalog: Catalog, lock: Lockfile) -> tuple[Ref, ...]:
     """The names under which the model that `ref` asks for may lie in the store, best first."""
-    names = [ref, catalog.canonical(ref), lock.canonical(ref)]
+    names = [ref, catalog.canonical(ref), _noted(lock, ref)]
     default = quantization.parse(quantization.DEFAULT)
     if catalog.find(ref) is None and (request := catalog.request(ref)):
         asked = request.ref_as(request.quantization)
-        names += [asked, lock.canonical(asked), request.ref_as(request.quantization or default)]
+        names += [asked, _noted(lock, asked), request.ref_as(request.quantization or default)]
     elif "/" in ref.name and ref.tag == DEFAULT_TAG:
         names.append(Ref(ref.name, default.tag))
     return tuple(dict.fromkeys(names))
+
+
+def _noted(lock: Lockfile, ref: Ref) -> Ref:
+    """What the lock file calls a name. A damaged one must not keep models from their use: pulls say
+    what is wrong with it."""
+    try:
+        return lock.canonical(ref)
+    except LocalLLMError:
+        return ref
 
 
 def _pinned(pin: Pin, ref: Ref, hub: Hub, facts: Facts) -> Offer:

@@ -34,6 +34,7 @@ HUB = "hf.co"  # the folder in the store
 MAX_TEXT = 4096  # characters, as long as a path of Linux; signed addresses are long
 
 _HOST = re.compile(r"[a-z0-9](?:(?:-*|\.)[a-z0-9])*", re.ASCII)
+_BRACKETED = re.compile(r"\[([0-9a-f:.]+)\](?:(:)(.*))?", re.ASCII)  # an IPv6 address
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)  # of OCI distribution
 _NAMESPACE = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*", re.ASCII)  # the same
 _URL_TEXT = re.compile(r"[!#-;=?-\[\]_a-z~]+", re.ASCII)  # printable, without " < > \ ^ ` { | }
@@ -133,7 +134,7 @@ def parse(text: str) -> Wanted:
     first, _, rest = text.partition("/")
     if first.lower() in HUB_HOSTS:
         return _hub(rest)
-    if "." in first or ":" in first or first.lower() == "localhost":
+    if "." in first or ":" in first or "+" in first or first.lower() == "localhost":
         return _oci(text, first, rest)
     return _hub(text)
 
@@ -204,7 +205,8 @@ def _tag_of_file(file: str) -> str:
 
 
 def _oci(text: str, first: str, rest: str) -> OciName:
-    host, port = _host_port(_shown(text), first)
+    # Names in the store hold no ":" but that of the tag: what is listed there is taken as well.
+    host, port = _host_port(_shown(text), first.replace("+", ":", 1))
     repository, tag = rest, ref.DEFAULT_TAG
     last = rest.rpartition("/")[2]
     if ":" in last:
@@ -216,15 +218,30 @@ def _oci(text: str, first: str, rest: str) -> OciName:
         )
     if not _TAG.fullmatch(tag):
         raise ArgumentError(f"the tag in the model name {_shown(text)} has a wrong form", _FORMS)
-    folder = host if port is None else f"{host}+{port}"
-    return OciName(
-        host, port, repository.lower(), tag, ref.parse(f"{folder}/{repository}:{tag.strip('_')}")
-    )
+    name = ref.parse(f"{_folder(host, port)}/{repository}:{tag.strip('_')}")
+    return OciName(host, port, repository.lower(), tag, name)
+
+
+def _folder(host: str, port: int | None) -> str:
+    """What a host is called in the store: an IPv6 address in full, with '-' for its colons."""
+    if host.startswith("["):
+        import ipaddress
+
+        host = ipaddress.IPv6Address(host.strip("[]")).exploded.replace(":", "-")
+    return host if port is None else f"{host}+{port}"
 
 
 def _host_port(shown: str, authority: str) -> tuple[str, int | None]:
     host, colon, digits = authority.lower().partition(":")
-    if not _HOST.fullmatch(host) or len(host) > 253:
+    if bracketed := _BRACKETED.fullmatch(authority.lower()):
+        import ipaddress
+
+        try:
+            host = f"[{ipaddress.IPv6Address(bracketed[1])}]"
+        except ValueError:
+            raise ArgumentError(f"{shown} has no valid host: {_shown(authority)}", _FORMS) from None
+        colon, digits = bracketed[2] or "", bracketed[3] or ""
+    elif not _HOST.fullmatch(host) or len(host) > 253:
         raise ArgumentError(f"{shown} has no valid host: {_shown(host)}", _FORMS)
     if not colon:
         return host, None
@@ -301,9 +318,10 @@ def _is_near(host: str) -> bool:
     import ipaddress  # only addresses need it
 
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return "." not in host or host.endswith((".local", ".lan", ".home.arpa", ".internal"))
+    address = getattr(address, "ipv4_mapped", None) or address  # ::ffff:8.8.8.8 is far away
     return address.is_loopback or address.is_private or address.is_link_local
 
 
@@ -326,7 +344,7 @@ def _file_address(shown: str, url: SplitResult) -> UrlName:
             for i in numbers
         )
         stem = stem[: -len("-00001-of-00001")]
-    return UrlName(urls, _file_ref(host if port is None else f"{host}+{port}", stem))
+    return UrlName(urls, _file_ref(_folder(host, port), stem))
 
 
 def _file_ref(folder: str, stem: str) -> Ref:

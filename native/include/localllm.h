@@ -7,7 +7,6 @@
  */
 #ifndef LOCALLLM_H
 #define LOCALLLM_H
-
 #include <stddef.h>
 #include <stdint.h>
 
@@ -120,6 +119,7 @@ void llm_machine_probe(llm_machine *out);
 int32_t llm_n_isas(void); /* the instruction sets compiled in and usable here */
 const char *llm_isa_name(int32_t i); /* best last */
 const char *llm_isa_features(void); /* what cpuid or hwcap said, space-separated */
+const char *llm_source(void); /* the commit this was built from, +dirty if changed, or a version */
 
 typedef struct llm_threads llm_threads; /* persistent workers; the caller is thread 0 */
 

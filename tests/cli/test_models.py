@@ -286,7 +286,8 @@ def test_doctor(made: MadeUp) -> None:
     for part in ("avx2 (also: scalar)", "avx2 fma", "2: this process may use 4 of ",
                  "cgroup allows 2.5, rounded down", "4.3 GB free of 8.6 GB",
                  "12.5 GB/s read, 346 Gop/s int8",
-                 "arithmetic 1, KV blocks of 32 tokens", "No problems found."):  # fmt: skip
+                 "built from abc1234, arithmetic 1, KV blocks of 32 tokens",
+                 "No problems found."):  # fmt: skip
         assert part in done.stdout, done.stdout
     facts = json.loads(run(made, "doctor", "--json").stdout)
     assert facts["engine"]["roofs"]["read_gb_per_s"] == 12.5

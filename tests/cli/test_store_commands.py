@@ -178,6 +178,7 @@ def test_verify(home: Path) -> None:
     done = ok(home, "verify")
     assert done.stdout == "one: nothing to compare with: its hash is on record now\n"
     assert ok(home, "verify", "one").stdout == "one: ok\n"
+    assert {row["source"] for row in rows(home, "list")} == {"a file of your own"}
     (row,) = rows(home, "verify")
     assert (row["state"], row["sha256"]) == ("ok", [SHA256])
     path = home / "models" / "one.gguf"

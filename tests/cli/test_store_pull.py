@@ -19,6 +19,11 @@ from stand_ins.command_line import RUN_CLI, cli, environment, is_error
 from stand_ins.hub_server import HubServer, Repo
 from stand_ins.oci_registry import OciRegistry
 
+from localllm.store.index import Store
+from localllm.store.record import Record
+from localllm.store.ref import Ref
+from localllm.store.settings import Settings
+
 CATALOG = """name = "teeny"
 description = "made up"
 architecture = "llama"
@@ -43,6 +48,25 @@ def ok(home: Path, *args: str, env: dict[str, str]) -> subprocess.CompletedProce
     done = cli(*args, home=home, env=env)
     assert done.returncode == 0, done.stderr
     return done
+
+
+def test_a_plan_of_what_is_not_here(tmp_path: Path, tiny: Callable[[str, str], Path]) -> None:
+    data, home = tiny("llama", "Q4_0").read_bytes(), tmp_path / "home"
+    with a_hub({"Teeny-Q4_0.gguf": data}) as (hub, env):
+        env["TEST_FAKE_SESSION"] = ""
+        far = ok(home, "plan", "me/Teeny-GGUF:Q4_0", "--json", env=env)
+        assert not list(home.rglob("*.gguf"))
+        ok(home, "pull", "me/Teeny-GGUF:Q4_0", env=env)
+        n_seen = len(hub.seen)
+        near = ok(home, "plan", "me/Teeny-GGUF:Q4_0", "--json", env=env)
+        assert len(hub.seen) == n_seen
+    here, there = json.loads(near.stdout), json.loads(far.stdout)
+    assert there["model"] == here["model"] and there["plans"] != []
+    for plan, other in zip(here["plans"], there["plans"], strict=True):
+        assert {**plan, "fits": 0} == {**other, "fits": 0}
+    env["HF_HUB_OFFLINE"] = "1"
+    away = cli("plan", "me/Teeny-GGUF:Q4_0", home=tmp_path / "other", env=env)
+    assert away.returncode == 1 and is_error(away.stderr, "HF_HUB_OFFLINE")
 
 
 def test_from_a_hub_to_an_answer(tmp_path: Path, tiny: Callable[[str, str], Path]) -> None:
@@ -176,13 +200,21 @@ def sharing(home: Path, *args: str) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_from_a_share(tmp_path: Path) -> None:
-    theirs, ours, data = tmp_path / "theirs", tmp_path / "ours", small_models.gguf()
+    theirs, ours, data = tmp_path / "theirs", tmp_path / "ours", small_models.gguf(template=None)
     (theirs / "models").mkdir(parents=True)
     for name in ("a", "b"):
         (theirs / "models" / f"{name}.gguf").write_bytes(data)
+    settings = Settings(template="{{ .Prompt }} of nobody's family")
+    Store(theirs / "models").record(
+        Ref("a"), Record(size=len(data), sha256="", source="x", added="x", settings=settings)
+    )
     with sharing(theirs, "a") as (address, said):
         assert f"localllm pull {address}/a\n" in said[0]
-        assert ok(ours, "pull", f"{address}/a", env={}).stdout.startswith("a is ready: ")
+        done = ok(ours, "pull", f"{address}/a", env={})
+        assert done.stdout.startswith("a is ready: ")
+        assert "note: the model's template is in Go" in done.stderr and "--template" in done.stderr
+        lines = ok(ours, "pull", f"{address}/a", "--json", env={}).stdout.splitlines()
+        assert "is in Go" in json.loads(lines[-1])["notes"][0]
         done = cli("pull", f"{address}/b", home=ours)
         assert done.returncode == 1 and is_error(done.stderr, "shares no model called b")
     assert (ours / "models" / "a.gguf").read_bytes() == data

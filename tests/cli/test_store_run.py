@@ -152,6 +152,7 @@ def test_with_the_real_engine(tmp_path: Path, tiny: Callable[[str, str], Path]) 
         assert done.returncode == 0 and "Go" not in done.stderr
     else:
         assert done.returncode == 1 and is_error(done.stderr, "in Go", hint="--template")
+        assert "loading" not in done.stderr
         shown = cli("show", "go", "--template", home=home, env=real)
         assert shown.stdout == "{{ .Prompt }} of nobody's family\n"
         create("chatml", "<|im_start|>{{ .Prompt }}<|im_end|>")

@@ -16,7 +16,7 @@ import pytest
 from stand_ins.command_line import ROOT, environment
 
 STRACE = shutil.which("strace")
-N_NAMES, N_SHORT = 1000, 40
+N_NAMES, N_SHORT = 1000, 24
 MARK = "/names-begin-here"
 _PATHS = re.compile(r'"((?:[^"\\]|\\.)*)"')
 #: Calls that open, make, rename or delete: not those that only look.

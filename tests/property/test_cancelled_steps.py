@@ -44,13 +44,16 @@ class Canceller:
         self._thread.join()
 
 
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
-def test_cancelled_steps_leave_no_trace(arch: str, tiny: Callable[[str, str], Path]) -> None:
+def test_cancelled_steps_leave_no_trace(
+    arch: str, kv: str, tiny: Callable[[str, str], Path]
+) -> None:
     with Model.load(tiny(arch, "Q4_0"), n_threads=N_THREADS) as m:
         tokens = [random_tokens(150, m.info.n_vocab, seed=s) for s in range(3)]
-        want = [logits_of(m, t) for t in tokens]
+        want = [logits_of(m, t, kv=kv) for t in tokens]
         rng, n_cancelled = random.Random(2), 0
-        with runner_of(m, max_sequences=3) as runner, Canceller(runner) as canceller:
+        with runner_of(m, kv, max_sequences=3) as runner, Canceller(runner) as canceller:
             sequences = [runner.new_sequence() for _ in tokens]
             while any(s.n_computed < 150 for s in sequences):
                 feeds, rows = [], []

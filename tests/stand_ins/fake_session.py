@@ -355,6 +355,16 @@ def used_template(path: Path, beside: str = "") -> tuple[str, str] | None:
     return ("file", own) if isinstance(own, str) else None
 
 
+def refused_template(path: Path, beside: str) -> UnsupportedError | None:
+    from localllm.engine.open import beside_template
+
+    try:
+        beside_template(path, beside)
+    except UnsupportedError as e:
+        return e
+    return None
+
+
 def machine_facts() -> MachineFacts:
     from localllm.engine.machine import MachineFacts
 
@@ -367,6 +377,7 @@ def machine_facts() -> MachineFacts:
         n_threads=2,
         memory_bytes=8 << 30,
         free_bytes=4 << 30,
+        source="abc1234",
         arithmetic_version=1,
         block_tokens=32,
     )

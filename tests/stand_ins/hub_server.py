@@ -56,12 +56,15 @@ class Seen:
 class HubServer:
     """Serves `repos`. Use as a context manager. `url`: what HF_ENDPOINT is set to, on 127.0.0.1;
     large files come from localhost. moved: old names of repositories and the present ones; broken:
-    statuses to answer with instead, by the beginning of a path; seen: all requests."""
+    statuses to answer with instead, by the beginning of a path; busy: how many requests to
+    answer with 503 first; bomb: compressed bytes to answer with instead; seen: all requests."""
 
     def __init__(self, repos: dict[str, Repo]) -> None:
         self.repos = repos
         self.moved: dict[str, str] = {}
         self.broken: dict[str, int] = {}
+        self.busy = 0
+        self.bomb = b""
         self.seen: list[Seen] = []
         hub = self
 
@@ -95,6 +98,11 @@ class HubServer:
         path, query = unquote(url.path), parse_qs(url.query, keep_blank_values=True)
         host = request.headers.get("Host", "").partition(":")[0]
         self.seen.append(Seen(request.command, host, path, request.headers.get("Authorization")))
+        if self.busy > 0:
+            self.busy -= 1
+            return _send(request, 503, b"busy", Retry_After="0")
+        if self.bomb:
+            return _send(request, 200, self.bomb, Content_Encoding="gzip")
         for beginning, status in self.broken.items():
             if path.startswith(beginning):
                 return _send(request, status, b'{"error": "broken"}')

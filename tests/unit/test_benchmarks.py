@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 from benchmarks import ops, report, roofs, sampling, speed, start, synthetic, vocabulary
 from benchmarks.ours import Ours, prompt
 from benchmarks.report import Row
+from localllm.engine import machine
 from localllm.engine.runner import Feed
 from localllm.store.inspect import GgufFile
 from localllm.text.tokenizer import Tokenizer
@@ -125,11 +127,36 @@ def test_rows_reach_table_csv_and_json(tmp_path: Path) -> None:
     assert json.loads(report.as_json(run, rows))["rows"][0]["share"] == 0.654
 
 
-def test_machine_and_commit_names_are_file_names() -> None:
+def test_a_run_names_machine_and_commit() -> None:
     run = report.describe_run("avx2", 2, "AVX2 FMA")
     assert (run.isa, run.n_threads, run.rival_build) == ("avx2", 2, "AVX2 FMA")
     assert report.machine_name().replace("-", "").isalnum()
-    assert len(report.commit()) >= 7
+    assert run.commit.split("; Python ")[0] == machine.facts().source
+
+
+@pytest.mark.parametrize(
+    ("git", "named"),
+    [
+        ({"status": "", "rev-parse": "abc1234\n"}, "abc1234"),
+        (
+            {"status": " M localllm/a.py\n", "rev-parse": "abc1234\n"},
+            "abc1234; Python abc1234+dirty",
+        ),
+        ({"status": "", "rev-parse": "def5678\n"}, "abc1234; Python def5678"),
+        ({}, "abc1234"),
+    ],
+)
+def test_a_row_names_the_engine_that_ran(
+    monkeypatch: pytest.MonkeyPatch, git: dict[str, str], named: str
+) -> None:
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        known = command[1] in git
+        return subprocess.CompletedProcess(command, int(not known), git.get(command[1], ""))
+
+    loaded = replace(machine.facts(), source="abc1234")
+    monkeypatch.setattr(report.machine, "facts", lambda: loaded)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert report.commit() == named
 
 
 def test_sampling_rows_are_beside_the_greedy_pick() -> None:

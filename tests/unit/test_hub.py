@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from stand_ins.hub_server import HubServer, Repo
 
+from localllm.paths import Paths
 from localllm.store.identifiers import Repository, Revision
 from localllm.store.offer import Offer
+from localllm.store.pull import pull_offer
 from localllm.store.quantization import parse as quant
 from localllm.store.ref import parse as ref
+from localllm.store.sources import hub_client
 from localllm.store.sources.hub import (
     Entry,
     Facts,
@@ -27,6 +31,7 @@ from localllm.store.sources.hub import (
     UnreachableError,
 )
 from localllm.store.sources.index import DownloadError
+from localllm.store.transfer.http import Fault
 
 U_R = Repository("User", "Repo-GGUF")
 BASE = Naming(ref("hf.co/user/repo-gguf"))
@@ -227,6 +232,40 @@ def test_broken_hub(server: HubServer, hub: Hub, status: int, message: str, hint
     assert any(each in (caught.value.hint or "") for each in hint.split("|"))
 
 
+def test_a_compressed_answer_is_not_unpacked(server: HubServer, hub: Hub) -> None:
+    server.bomb = gzip.compress(b" " * (32 << 20))
+    for ask in (lambda: hub.resolve(U_R, BASE), lambda: hub.search("x")):
+        with pytest.raises(DownloadError, match="compressed answer"):
+            ask()
+
+
+def test_an_endless_listing_is_not_read_to_its_end(server: HubServer, hub: Hub) -> None:
+    server.repos["User/Repo-GGUF"].card["x"] = "x" * (hub_client.MAX_ANSWER_BYTES + 1)
+    with pytest.raises(DownloadError, match="longer than"):
+        hub.resolve(U_R, BASE)
+
+
+def test_a_busy_hub_is_asked_again(server: HubServer, hub: Hub) -> None:
+    server.busy = 2
+    (file,) = hub.resolve(U_R, BASE).files
+    server.busy = 2
+    assert [match.repository for match in hub.search("repo")] == [str(U_R)]
+    server.busy = 1
+    with pytest.raises(Fault, match="503") as caught:  # that is what the engine tries again
+        file.locate()
+    assert caught.value.busy and caught.value.after == 0
+    assert file.locate().url.startswith(server.cdn)
+
+
+def test_a_hub_that_vanishes_in_mid_download_is_asked_again(tmp_path: Path) -> None:
+    with HubServer({}) as gone:
+        url = gone.url
+    hub = Hub(url, token="t", cache=tmp_path, offline=False)
+    with pytest.raises(Fault, match="cannot be reached") as caught:
+        hub.locate(U_R, "d" * 40, Entry("m.gguf", 9, None))
+    assert caught.value.unreachable
+
+
 def test_hub_that_is_none(server: HubServer, hub: Hub) -> None:
     server.broken["/api/models"] = 200  # answers, but not with a listing
     with pytest.raises(DownloadError) as caught:
@@ -355,10 +394,31 @@ def test_the_client_reports_nothing(before: str) -> None:
     """Also where another library loaded it first."""
     code = (
         f"{before}from localllm.store.sources import hub;"
-        "print(hub._library().constants.HF_HUB_DISABLE_TELEMETRY)"
+        "print(hub.library().constants.HF_HUB_DISABLE_TELEMETRY)"
     )
     environment = {k: v for k, v in os.environ.items() if k != "HF_HUB_DISABLE_TELEMETRY"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "True"
+
+
+def test_a_damaged_file_of_the_shared_cache_is_fetched_instead(
+    server: HubServer,
+    hub: Hub,
+    tmp_path: Path,
+    tiny: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    data = tiny("llama", "Q4_0").read_bytes()
+    server.repos["User/Real"] = Repo({"m-Q4_0.gguf": data})
+    snapshot = put_in_cache(tmp_path / "hub", "User/Real", "d" * 40, {"m-Q4_0.gguf": data})
+    blob = (snapshot / "m-Q4_0.gguf").resolve()
+    blob.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))  # as long as it was
+    offer = hub.resolve(Repository("User", "Real"), Naming(ref("hf.co/user/real")))
+    assert offer.in_place
+    places = Paths(tmp_path / "models", tmp_path / "cache", tmp_path / "config")
+    model = pull_offer(offer, offer.ref, places, lambda progress: None)
+    assert not model.elsewhere and model.path.read_bytes() == data
+    assert blob.read_bytes() != data  # theirs is not ours to mend

@@ -144,3 +144,9 @@ def test_parameters_of_other_programs() -> None:
     assert parameter("num_predict", 12) == ("max_tokens", 12)
     assert parameter("stop", ["a", "b"]) == ("stop", ("a", "b"))
     assert parameter("num_thread", "2") == ("num_thread", 2)
+
+
+def test_tabs_separate_as_blanks_do() -> None:
+    read = parse("FROM\tx\nPARAMETER\ttemperature\t0.5\nMESSAGE\tuser\thi there\n").settings
+    assert read.parameters == {"temperature": 0.5}
+    assert read.messages == (("user", "hi there"),)

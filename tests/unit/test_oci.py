@@ -140,6 +140,14 @@ def test_an_anonymous_token_goes_to_the_registry_alone() -> None:
     assert place.headers["Authorization"] == "Bearer abc"
 
 
+def test_a_token_that_no_longer_serves_is_renewed() -> None:
+    offer, answers = resolved(REALM)
+    file = offer.files[0]
+    assert file.locate().headers["Authorization"] == "Bearer abc"
+    answers.table[REALM] = [(200, {}, b'{"token": "fresh"}')]
+    assert file.locate().headers["Authorization"] == "Bearer fresh"  # asked again: it had failed
+
+
 @pytest.mark.parametrize("realm", ["http://evil.example/token", "file:///etc/passwd"])
 def test_a_realm_that_is_not_encrypted_is_not_asked(realm: str) -> None:
     with pytest.raises(DownloadError, match="wants a login"):

@@ -172,3 +172,9 @@ def test_names_in_the_store(catalog: Catalog, lock: Lockfile, hub: Hub) -> None:
     ]  # fmt: skip
     pin(lock, "m:7b", resolve_request(request(catalog, "m"), hub))
     assert names("m") == ["m", "m:7b", "m:7b-q5_k_m", "m:7b-q4_k_m"]
+
+
+def test_a_damaged_lock_file_keeps_no_model_from_its_use(catalog: Catalog, tmp_path: Path) -> None:
+    damaged = tmp_path / "models.lock.json"
+    damaged.write_text("{")
+    assert local_refs(ref("mine:x"), catalog, Lockfile(damaged)) == (ref("mine:x"),)

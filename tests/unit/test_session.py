@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_ins import small_models
 
 from localllm.engine.runner import Feed, Model, Runner
 from localllm.engine.sampling import Sampler
-from localllm.errors import ArgumentError, ChatTemplateError
+from localllm.errors import ArgumentError, ChatTemplateError, UnsupportedError
 from localllm.params import GenerateParams
-from localllm.session import Session, used_template
+from localllm.session import Session, refused_template, used_template
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
 LONG = GenerateParams(temperature=1.0, seed=3, max_tokens=400)
@@ -237,3 +238,17 @@ def test_where_the_template_comes_from(
     assert (chatting.info.template, session.info.template) == ("argument", "file")
     usual = used_template(real_model("gemma3:270m"))
     assert usual is not None and usual[0] == "fallback:gemma" and "<start_of_turn>" in usual[1]
+
+
+def test_a_template_that_cannot_be_used_is_refused_before_the_load(
+    tmp_path: Path, path: Path
+) -> None:
+    bare = tmp_path / "bare.gguf"
+    bare.write_bytes(small_models.gguf(template=None))
+    begun: list[float] = []
+    with pytest.raises(UnsupportedError, match="in Go"):
+        Session.open(bare, beside="{{ .Prompt }}", progress=begun.append)
+    assert not begun  # and the file, whose weights are nonsense, was not complained of
+    assert refused_template(bare, "{{ .Prompt }}") is not None
+    assert refused_template(bare, "<|im_start|>{{ .Prompt }}<|im_end|>") is None
+    assert refused_template(path, "{{ .Prompt }}") is None  # the file's own holds

@@ -91,6 +91,11 @@ def test_a_key(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         ("/localllm/files/mine%3Aq4/0", {"Range": "bytes=7-4"}, 416),
         ("/localllm/files/mine%3Aq4/0", {"Range": "bytes=-4"}, 416),
         ("/localllm/models/mine%3Aq4", {"Origin": "http://evil.example"}, 403),
+        ("/localllm/models/mine%3Aq4", {"Host": "evil.example:80"}, 403),
+        ("/localllm/files/mine%3Aq4/0", {"Host": "evil.example"}, 403),
+        ("/localllm/models/mine%3Aq4", {"Host": "[bad"}, 403),
+        ("/localllm/models/mine%3Aq4", {"Host": "LOCALHOST:1"}, 200),
+        ("/localllm/models/mine%3Aq4", {"Host": "[::1]:1"}, 200),
     ],
 )
 def test_requests(store: Store, path: str, headers: dict[str, str], status: int) -> None:

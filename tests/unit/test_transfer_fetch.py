@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -308,6 +309,38 @@ def test_a_file_that_is_here_is_left_there(server: FaultServer, place: Place) ->
     assert place.fetch(file).path.read_bytes() == BODY
 
 
+def test_a_set_with_one_file_twice_is_refused(server: FaultServer, place: Place) -> None:
+    file = remote(server.url("/a.gguf"), BODY)
+    wanted = [Wanted(file, place.models / name) for name in ("1.gguf", "2.gguf")]
+    with pytest.raises(DownloadError, match="two files of one model are the same"):
+        fetch_all(wanted, place.downloads, place.reported.append, settings=FAST)
+    assert_nothing_there(place)
+
+
+def test_sets_that_share_files_in_another_order_both_come(
+    server: FaultServer, place: Place
+) -> None:
+    parts = [gguf_noise(200_000, seed=i) for i in (1, 2)]
+    files = [remote(server.add(f"/{i}.gguf", part), part) for i, part in enumerate(parts)]
+    server.bytes_per_s = 400_000
+    results: dict[str, list[bytes]] = {}
+
+    def pull(name: str, chosen: list[RemoteFile]) -> None:
+        wanted = [Wanted(file, place.models / name / file.name) for file in chosen]
+        done = fetch_all(wanted, place.downloads, lambda progress: None, settings=FAST)
+        results[name] = [each.path.read_bytes() for each in done]
+
+    threads = [
+        threading.Thread(target=pull, args=each, daemon=True)
+        for each in (("ab", files), ("ba", files[::-1]))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(15)
+    assert results == {"ab": parts, "ba": parts[::-1]}
+
+
 def test_a_set_appears_together(server: FaultServer, place: Place) -> None:
     parts = {f"/m-0000{i}-of-00003.gguf": gguf_noise(200_000, seed=i) for i in (1, 2, 3)}
     wanted = [
@@ -406,3 +439,9 @@ def test_a_lease_lost_at_the_last_moment_gives_no_name(
     monkeypatch.setattr(Lease, "confirm", confirm)
     got = place.fetch(remote(server.url("/a.gguf"), BODY))
     assert got.path.read_bytes() == BODY and visible == [False, False]
+
+
+def test_a_note_with_a_size_that_no_file_has(tmp_path: Path) -> None:
+    partials.Files(tmp_path, "a" * 64).write_note("x.gguf", "x", "url", 10**400)
+    (waiting,) = partials.listing(tmp_path)
+    assert waiting.size is None and waiting.name == "x.gguf"

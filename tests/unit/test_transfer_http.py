@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ from stand_ins.fault_server import FaultServer, gguf_noise
 from stand_ins.transferring import FAST, faster
 
 from localllm.errors import DownloadError
+from localllm.store import catalog
 from localllm.store.offer import Location
+from localllm.store.sources import offer
 from localllm.store.transfer import http
 from localllm.store.transfer.http import Answer, Fault, Route, Transport
+from localllm.store.wanted import parse
 
 BODY = gguf_noise(50_000)
 TOKEN = {"Authorization": "Bearer secret"}
@@ -305,3 +309,36 @@ def test_a_slow_but_steady_connection_is_left_alone(server: FaultServer) -> None
     with transport.get(route(server.url("/a.gguf")), 0, None) as answer:
         assert b"".join(answer.blocks()) == BODY
     transport.close()
+
+
+def test_an_ipv6_server() -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["Host"])
+            self.send_response(418)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    class Server(HTTPServer):
+        address_family = socket.AF_INET6
+
+    seen: list[str] = []
+    try:
+        server = Server(("::1", 0), Handler)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    host = f"[::1]:{server.server_address[1]}"
+    try:
+        with pytest.raises(DownloadError, match="answered 418") as peer_said:
+            offer(parse(f"http://{host}/a"), catalog.load(), None)
+        with pytest.raises(DownloadError, match="answered 418") as url_said:
+            offer(parse(f"http://{host}/a.gguf"), catalog.load(), None)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert set(seen) == {host}
+    for said in (peer_said, url_said):
+        assert host in said.value.message

@@ -50,6 +50,10 @@ U_R = Repository("User", "Repo-GGUF")
                  ref("registry.ollama.ai/library/llama3:8b"))),
         ("localhost:5000/team/name",
          OciName("localhost", 5000, "team/name", "latest", ref("localhost+5000/team/name"))),
+        ("127.0.0.1+34625/n:q4_0",
+         OciName("127.0.0.1", 34625, "n", "q4_0", ref("127.0.0.1+34625/n:q4_0"))),
+        ("localhost+5000/team/name",
+         OciName("localhost", 5000, "team/name", "latest", ref("localhost+5000/team/name"))),
         ("localhost/name:1", OciName("localhost", None, "name", "1", ref("localhost/name:1"))),
         ("https://example.com/a/Model-Q4_K_M.gguf",
          UrlName(("https://example.com/a/Model-Q4_K_M.gguf",), ref("example.com/model:q4_k_m"))),
@@ -174,3 +178,24 @@ def test_a_name_of_ollamas_leads_to_its_registry() -> None:
     assert "registry.ollama.ai/library/x:1b" in (caught.value.hint or "")
     assert isinstance(wanted.parse("registry.ollama.ai/library/x:1b"), wanted.OciName)
     assert isinstance(wanted.parse("ollama/x:Q8_0"), wanted.HubName)
+
+
+def test_ipv6_addresses() -> None:
+    peer = parse("http://[FE80:0::1]:11435/a:1b")
+    assert isinstance(peer, PeerName) and peer.url == "http://[fe80::1]:11435"
+    file = parse("http://[::1]:80/m-Q8_0.gguf")
+    assert isinstance(file, UrlName) and file.urls == ("http://[::1]:80/m-Q8_0.gguf",)
+    assert str(file.ref) == "0000-0000-0000-0000-0000-0000-0000-0001+80/m:q8_0"
+    registry = parse("[::1]:5000/a/b:c")
+    assert isinstance(registry, OciName) and registry.authority == "[::1]:5000"
+    assert str(registry.ref).startswith("0000-") and str(registry.ref).endswith("+5000/a/b:c")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["http://[2001:4860::8888]:1/a", "http://[::ffff:8.8.8.8]:1/a", "http://[::1/a",
+     "http://[1]:1/a", "http://[::1]x/a", "[::1]x/a/b", "http://[::1]:/a", "http://[fe80::1%25eth0]:1/a"],
+)  # fmt: skip
+def test_ipv6_addresses_that_are_not_taken(text: str) -> None:
+    with pytest.raises(ArgumentError):
+        parse(text)

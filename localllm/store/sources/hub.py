@@ -5,13 +5,11 @@ client does not resume and checks only the size; what its cache has already is u
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -22,6 +20,9 @@ from localllm.store.offer import Location, Offer, RemoteFile
 from localllm.store.quantization import Quantization
 from localllm.store.ref import Ref
 from localllm.store.sources.hub_cache import CachedFile, HubCache
+from localllm.store.sources.hub_client import library, patiently, retry_after
+from localllm.store.transfer.http import Fault
+from localllm.store.transfer.small import BUSY
 
 SOURCE = "hub"
 MAIN = Revision("main")
@@ -110,12 +111,12 @@ class Hub:
         cache: Path | None = None,
         offline: bool | None = None,
     ) -> None:
-        library = _library()
-        self.endpoint = (endpoint or library.constants.ENDPOINT).rstrip("/")
-        self._token = token or library.get_token()
-        self.cache = HubCache(cache or Path(library.constants.HF_HUB_CACHE))
-        self.offline = library.constants.HF_HUB_OFFLINE if offline is None else offline
-        self._api = library.HfApi(endpoint=self.endpoint, token=self._token or False)
+        client = library()
+        self.endpoint = (endpoint or client.constants.ENDPOINT).rstrip("/")
+        self._token = token or client.get_token()
+        self.cache = HubCache(cache or Path(client.constants.HF_HUB_CACHE))
+        self.offline = client.constants.HF_HUB_OFFLINE if offline is None else offline
+        self._api = client.HfApi(endpoint=self.endpoint, token=self._token or False)
 
     def resolve(
         self,
@@ -165,11 +166,13 @@ class Hub:
             return self._from_cache(repository, revision, "HF_HUB_OFFLINE is set")
         try:
             with _explained(self.endpoint, repository, revision, has_token=bool(self._token)):
-                info = self._api.model_info(
-                    str(repository),
-                    revision=None if revision == MAIN else str(revision),
-                    files_metadata=True,
-                    timeout=_TIMEOUT_S,
+                info = patiently(
+                    lambda: self._api.model_info(
+                        str(repository),
+                        revision=None if revision == MAIN else str(revision),
+                        files_metadata=True,
+                        timeout=_TIMEOUT_S,
+                    )
                 )
                 return self._repo(repository, info)
         except UnreachableError as e:
@@ -179,7 +182,8 @@ class Hub:
                 raise e from e.__cause__
 
     def locate(self, repository: Repository, commit: str, entry: Entry) -> Location:
-        """Where a file is at this moment. The token goes to the Hub's own host alone."""
+        """Where a file is at this moment. The token goes to the Hub's own host alone. Raises
+        `DownloadError`, and `Fault` where the Hub may answer a moment later."""
         revision = Revision(commit)
         if self.offline:
             raise UnreachableError(
@@ -187,10 +191,18 @@ class Hub:
                 "Unset it to fetch.",
             )
         url = f"{self.endpoint}/{repository}/resolve/{revision}/{quote(entry.name)}"
-        with _explained(self.endpoint, repository, revision, has_token=bool(self._token)):
-            found = _library().get_hf_file_metadata(
-                url, token=self._token or False, timeout=_TIMEOUT_S, endpoint=self.endpoint
-            )
+        try:
+            with _explained(self.endpoint, repository, revision, has_token=bool(self._token)):
+                found = library().get_hf_file_metadata(
+                    url, token=self._token or False, timeout=_TIMEOUT_S, endpoint=self.endpoint
+                )
+        except UnreachableError as e:
+            raise Fault(e.message, unreachable=True) from e
+        except DownloadError as e:
+            answer = getattr(e.__cause__, "response", None)
+            if answer is None or answer.status_code not in BUSY:
+                raise
+            raise Fault(e.message, after=retry_after(answer), busy=True) from e
         linked = found.etag or ""
         if entry.sha256 and _SHA256.fullmatch(linked) and linked != entry.sha256:
             raise DownloadError(
@@ -211,16 +223,20 @@ class Hub:
             raise UnreachableError("cannot search the Hub: HF_HUB_OFFLINE is set", "Unset it.")
         with _explained(self.endpoint, None, None, has_token=bool(self._token)):
             # The client's own list_models tries for 25 s to reach a server that is not there.
-            utils = _library().utils
+            utils = library().utils
             query = {"search": words, "filter": "gguf", "sort": "downloads", "limit": str(limit)}
-            response = utils.get_session().get(
-                f"{self.endpoint}/api/models",
-                params=query,
-                headers=utils.build_hf_headers(token=self._token or False),
-                timeout=_TIMEOUT_S,
-            )
-            utils.hf_raise_for_status(response)
-            return [_match(row) for row in response.json()]
+
+            def ask() -> Any:
+                response = utils.get_session().get(
+                    f"{self.endpoint}/api/models",
+                    params=query,
+                    headers=utils.build_hf_headers(token=self._token or False),
+                    timeout=_TIMEOUT_S,
+                )
+                utils.hf_raise_for_status(response)
+                return response.json()
+
+            return [_match(row) for row in patiently(ask)]
 
     def _repo(self, repository: Repository, info: Any) -> Repo:
         try:
@@ -412,19 +428,6 @@ def _origin(url: str) -> tuple[str, str]:
     return parts.scheme.lower(), parts.netloc.lower()
 
 
-def _library() -> ModuleType:
-    """The Hub's client, imported when it is needed and told to report nothing. It reads the
-    environment when it is loaded, which another library may have done before."""
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    import huggingface_hub
-    import huggingface_hub.constants
-    import huggingface_hub.errors
-    import huggingface_hub.utils
-
-    huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY = True
-    return huggingface_hub
-
-
 @contextmanager
 def _explained(
     endpoint: str, repository: Repository | None, revision: Revision | None, *, has_token: bool
@@ -432,7 +435,7 @@ def _explained(
     """Turns the client's errors into ours."""
     import httpx2
 
-    errors = _library().errors
+    errors = library().errors
     host = urlsplit(endpoint).netloc
     try:
         yield
@@ -468,7 +471,7 @@ def _explained(
             f"{host} cannot be reached: {str(e)[:200] or type(e).__name__}",
             "Check the network and the proxy. HF_ENDPOINT names another server.",
         ) from e
-    except (ValueError, TypeError, KeyError, AttributeError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise DownloadError(
             f"the answer of {host} cannot be understood: {str(e)[:200] or type(e).__name__}",
             "It may be another kind of server: see HF_ENDPOINT.",

@@ -63,6 +63,7 @@ class Registry:
         scheme = "http" if _is_loopback(host) else "https"
         self.base = f"{scheme}://{authority}/v2/{repository}"
         self._repository, self._get, self._token = repository, get, ""
+        self._challenge = ""
 
     def manifest(self, tag: str) -> tuple[str, Manifest]:
         """The manifest of a tag, and the sha256 of its bytes."""
@@ -87,7 +88,13 @@ class Registry:
             f" ({i + 1} of {n})" if n > 1 else ""
         )
 
+        used = ""
+
         def locate() -> Location:
+            nonlocal used
+            if used and used == self._token:  # it did not serve, or not any more
+                self._token = self._anonymous_token(self._challenge)
+            used = self._token
             return Location(self._blob(layer), self._headers("application/octet-stream"))
 
         return RemoteFile(name, layer.size, layer.sha256, locate)
@@ -104,7 +111,8 @@ class Registry:
     def _ask(self, url: str, accept: str, max_bytes: int) -> Small:
         answer = self._get(url, self._headers(accept), max_bytes)
         if answer.status == 401 and not self._token:
-            self._token = self._anonymous_token(answer.headers.get("www-authenticate", ""))
+            self._challenge = answer.headers.get("www-authenticate", "")
+            self._token = self._anonymous_token(self._challenge)
             answer = self._get(url, self._headers(accept), max_bytes)
         if answer.status != 200:
             raise self._refused(url, answer)
@@ -115,7 +123,10 @@ class Registry:
         there, and what comes back goes to the registry alone."""
         scheme, _, rest = challenge.partition(" ")
         pairs = dict(_PAIR.findall(rest))
-        realm = urlsplit(pairs.get("realm", ""))
+        try:
+            realm = urlsplit(pairs.get("realm", ""))
+        except ValueError:  # brackets without an address in them
+            realm = urlsplit("")
         encrypted = realm.scheme == "https" or (
             realm.scheme == "http" and _is_loopback(realm.hostname or "")
         )
@@ -182,7 +193,7 @@ def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
 

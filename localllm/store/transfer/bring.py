@@ -75,12 +75,17 @@ class Bringer:
         check: Check,
         label: str,
         room: Callable[[Path, int], None],
+        known: str = "",
     ) -> None:
         """tell, waits: called in this thread, over and over; may raise. room: raises if the disk
-        has no room for so many bytes (all of the file) at a path."""
+        has no room for so many bytes (all of the file) at a path. known: the sha256 of `final` if
+        the server has the same as when it was fetched."""
         self._transport, self._file, self._final, self._folder = transport, file, final, folder
         self._settings, self._tell, self._waits = settings, tell, waits
-        self._check, self._label, self._room = check, label, room
+        self._check, self._label, self._room, self._known = check, label, room, known
+        self._files: Files  # from `identify` on
+        self._lease: Lease  # from `acquire` on
+        self._resumable = self._finished = False
         self._remote: Remote | None = None
         self._etag: str | None = None  # of the content, as the source says
         self._received = 0
@@ -89,10 +94,16 @@ class Bringer:
         if file.sha256 is not None and not _SHA256.fullmatch(file.sha256):
             raise DownloadError(f"{file.name}: {file.sha256[:80]!a} is no sha256 of 64 hex digits")
 
-    def bring(self, keep: Callable[[Lease], None]) -> Ready:
-        """The file, verified. `keep` gets the lease, which the caller releases. Raises
-        `DownloadError`, `FileError`, `FormatError`, `LeaseLost`."""
-        key, resumable = self._identify()
+    def identify(self) -> str:
+        """The key of the file; the server is asked where its source says too little. Raises
+        `DownloadError`, `FormatError`."""
+        key, self._resumable = self._identify()
+        self._files = Files(self._folder, key)
+        return key
+
+    def acquire(self, keep: Callable[[Lease], None]) -> None:
+        """Waits for the lease of the file, once it is identified. `keep` gets the lease, which the
+        caller releases. Raises `FileError`."""
         before = _stamp(self._final)
         waited = False
 
@@ -101,16 +112,23 @@ class Bringer:
             waited = True
             self._waits(holder)
 
-        files = Files(self._folder, key)
         try:
-            lease = acquire(self._folder, key, self._settings, on_wait)
-            keep(lease)
-            finished = waited and _stamp(self._final) != before  # by the one that was waited for
-            if ready := self._already(files, lease, finished):
+            self._lease = acquire(self._folder, self._files.key, self._settings, on_wait)
+        except OSError as e:
+            raise disk_error("write to", self._files.data, e, kept=KEPT) from e
+        keep(self._lease)
+        self._finished = waited and _stamp(self._final) != before  # by the one that was waited for
+
+    def bring(self) -> Ready:
+        """The file, verified, once its lease is here. Raises `DownloadError`, `FileError`,
+        `FormatError`, `LeaseLost`."""
+        files, lease = self._files, self._lease
+        try:
+            if ready := self._already(files, lease, self._finished):
                 return ready
             address = public_address(self._remote.route.location.url) if self._remote else ""
             files.write_note(self._file.name, self._label, address, self._size())
-            if self._size() is None or not resumable:
+            if self._size() is None or not self._resumable:
                 return self._bring_in_one(files, lease)
             return self._bring_parts(files, lease)
         except OSError as e:
@@ -155,7 +173,7 @@ class Bringer:
 
     def _already(self, files: Files, lease: Lease, finished: bool) -> Ready | None:
         """The file under its final name, if it is there and right."""
-        wanted = self._file.sha256
+        wanted = self._file.sha256 or self._known
         stamp = _stamp(self._final)
         if stamp is None or not (finished or wanted) or self._size() not in (None, stamp[0]):
             return None
@@ -166,7 +184,7 @@ class Bringer:
                 n += len(block)
                 self._tell(State(n, stamp[0], self._received, CHECKING))
         sha256 = hashed.hexdigest()
-        if wanted is not None and sha256 != wanted:
+        if wanted and sha256 != wanted:
             return None
         files.forget()
         return Ready(files, None, n, sha256, self._remote.etag if self._remote else "", lease)

@@ -10,12 +10,12 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localllm.errors import DownloadError, FileError
+from localllm.errors import DownloadError, FileError, FormatError
 from localllm.paths import ensure
 from localllm.store.durable import TEMPORARY, disk_error, fsync_folder, replacing
 from localllm.store.offer import RemoteFile
@@ -34,10 +34,12 @@ _CHANGES = 3  # how often a file may change on its server while it is fetched
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file, and the name that it gets."""
+    """A file, and the name that it gets. known: the sha256 that it had when its server named the
+    same ETag or date as now, of a file for which the source names none."""
 
     file: RemoteFile
     final: Path
+    known: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class Fetched:
     size: int  # bytes
     sha256: str
     etag: str  # strong one of the server, or empty
+
+
+Accept = Callable[[Sequence[Path], Sequence[Fetched]], None]
+
+
+def _accept(data: Sequence[Path], files: Sequence[Fetched]) -> None:
+    """Whatever was fetched is right."""
 
 
 def fetch(
@@ -72,6 +81,7 @@ def fetch_all(
     *,
     label: str = "",
     check: Check = require_gguf,
+    accept: Accept = _accept,
     settings: Settings = DEFAULT,
 ) -> list[Fetched]:
     """Brings files to their places, verified by sha256 where the source names one.
@@ -80,6 +90,8 @@ def fetch_all(
     is replaced. folder: for what is not complete. report: called in this thread, several times a
     second. label: what the user asked for, noted beside what is not complete. check: gets the name
     and the first bytes of each file, before it is written, and raises if it is not what was wanted.
+    accept: gets where the verified files lie, and what they will be, before the first of them gets
+    its name; if it raises `FormatError`, what was fetched is deleted and the old files stay.
 
     Raises `DownloadError`, `FileError`, `FormatError`, what `check`, `report` and `locate` raise;
     what has come is kept. KeyboardInterrupt too leaves a state that the next call goes on from."""
@@ -89,7 +101,7 @@ def fetch_all(
     n_changes = 0
     while True:
         try:
-            return _Fetch(wanted, folder, report, label, check, settings).run()
+            return _Fetch(wanted, folder, report, label, check, accept, settings).run()
         except LeaseLost:
             continue  # this process slept, and another one has taken over: wait for it
         except Changed as e:
@@ -111,8 +123,10 @@ class _Fetch:
         report: Report,
         label: str,
         check: Check,
+        accept: Accept,
         settings: Settings,
     ) -> None:
+        self._accept = accept
         self._wanted, self._folder, self._report = wanted, folder, report
         self._label, self._check, self._settings = label, check, settings
         self._meter = Meter()
@@ -120,46 +134,66 @@ class _Fetch:
         self._done: list[Ready] = []
         self._received = 0  # bytes from the network for files that are done
         self._last_state: State | None = None
+        self._at = 0  # the file that is dealt with
 
     def run(self) -> list[Fetched]:
         with contextlib.ExitStack() as ends:
             transport = Transport(self._settings)
             ends.callback(transport.close)
-            for each in self._wanted:
+            bringers = [self._bringer(transport, each) for each in self._wanted]
+            keys: dict[str, int] = {}
+            for self._at, bringer in enumerate(bringers):
+                first = keys.setdefault(bringer.identify(), self._at)
+                if first != self._at:
+                    names = (
+                        f"{self._wanted[first].file.name} and {self._wanted[self._at].file.name}"
+                    )
+                    raise DownloadError(
+                        f"two files of one model are the same: {names}",
+                        "The model is damaged at its source. Try another one.",
+                    )
 
-                def keep(lease: Lease) -> None:
-                    ends.callback(lease.release)
-                    self._leases.append(lease)
+            def keep(lease: Lease) -> None:
+                ends.callback(lease.release)
+                self._leases.append(lease)
 
-                bringer = Bringer(
-                    transport,
-                    each.file,
-                    each.final,
-                    self._folder,
-                    self._settings,
-                    self._tell,
-                    self._tell_waiting,
-                    check=self._check,
-                    label=self._label,
-                    room=self._require_room,
-                )
-                self._done.append(bringer.bring(keep))
+            # In one order everywhere: two sets that share files would wait for each other forever.
+            for _, self._at in sorted(keys.items()):
+                bringers[self._at].acquire(keep)
+            for self._at, bringer in enumerate(bringers):
+                self._done.append(bringer.bring())
                 if self._last_state is not None:
                     self._received += self._last_state.received
                 self._last_state = None
             return self._install()
 
+    def _bringer(self, transport: Transport, wanted: Wanted) -> Bringer:
+        return Bringer(
+            transport,
+            wanted.file,
+            wanted.final,
+            self._folder,
+            self._settings,
+            self._tell,
+            self._tell_waiting,
+            check=self._check,
+            label=self._label,
+            room=self._require_room,
+            known=wanted.known,
+        )
+
     def _tell(self, state: State) -> None:
         self._last_state = state
         speed = self._meter.bytes_per_s(self._received + state.received)
-        sizes = [ready.size for ready in self._done] + [state.size]
-        sizes += [each.file.size for each in self._wanted[len(sizes) :]]
+        sizes = [each.file.size for each in self._wanted]
+        sizes[: len(self._done)] = [ready.size for ready in self._done]
+        sizes[self._at] = state.size
         known = [size for size in sizes if size is not None]
         all_size = sum(known) if len(known) == len(sizes) else None
         all_bytes = sum(ready.size for ready in self._done) + state.n_bytes
         progress = Progress(
-            name=self._wanted[len(self._done)].file.name,
-            index=len(self._done) + 1,
+            name=self._wanted[self._at].file.name,
+            index=self._at + 1,
             n_files=len(self._wanted),
             n_bytes=state.n_bytes,
             size=state.size,
@@ -176,11 +210,11 @@ class _Fetch:
     def _tell_waiting(self, holder: Holder) -> None:
         """What the process that holds the lease says of itself, as far as it makes sense."""
         said = holder.progress
-        file = self._wanted[len(self._done)].file
+        file = self._wanted[self._at].file
         self._report(
             Progress(
                 name=file.name,
-                index=len(self._done) + 1,
+                index=self._at + 1,
                 n_files=len(self._wanted),
                 n_bytes=_number(said.get("n_bytes")) or 0,
                 size=file.size or _number(said.get("size")),
@@ -195,7 +229,7 @@ class _Fetch:
     def _require_room(self, data: Path, size: int) -> None:
         """Refuses before the first byte what cannot fit. (A quota may still refuse later.)"""
         needs = {self._folder: size - allocated(data)}
-        final = self._wanted[len(self._done)].final.parent
+        final = self._wanted[self._at].final.parent
         if final.stat().st_dev != self._folder.stat().st_dev:
             needs[final] = size
         for folder, need in needs.items():
@@ -203,7 +237,7 @@ class _Fetch:
             if need > free:
                 raise FileError(
                     f"not enough space in {folder} for "
-                    f"{self._wanted[len(self._done)].file.name}: it needs {need:,} bytes, "
+                    f"{self._wanted[self._at].file.name}: it needs {need:,} bytes, "
                     f"{free:,} are free",
                     f"Free some space there, or move it with LOCALLLM_HOME. {KEPT}",
                 )
@@ -215,6 +249,14 @@ class _Fetch:
                 (ready, self._staged(ready, each.final, ends))
                 for ready, each in zip(self._done, self._wanted, strict=True)
             ]
+            files = [
+                Fetched(each.final, ready.size, ready.sha256, ready.etag)
+                for ready, each in zip(self._done, self._wanted, strict=True)
+            ]
+            self._require_accepted(
+                [source or file.path for (_, source), file in zip(staged, files, strict=True)],
+                files,
+            )
             if not all(lease.confirm() for lease in self._leases):
                 raise LeaseLost
             for (_, source), each in zip(staged, self._wanted, strict=True):
@@ -229,10 +271,17 @@ class _Fetch:
         for ready in self._done:
             with _as_file_error("delete", ready.files.data):
                 ready.files.forget()
-        return [
-            Fetched(each.final, ready.size, ready.sha256, ready.etag)
-            for ready, each in zip(self._done, self._wanted, strict=True)
-        ]
+        return files
+
+    def _require_accepted(self, data: Sequence[Path], files: Sequence[Fetched]) -> None:
+        try:
+            self._accept(data, files)
+        except FormatError:
+            for ready in self._done:
+                if ready.data is not None:
+                    with contextlib.suppress(OSError):
+                        ready.files.forget()
+            raise
 
     def _staged(self, ready: Ready, final: Path, ends: contextlib.ExitStack) -> Path | None:
         """The file on the disk of its final name: itself, or a copy that is as right."""

@@ -354,7 +354,8 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int]:
 
 
 def _host(url: httpx2.URL) -> str:
-    return url.host if url.port is None else f"{url.host}:{url.port}"
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return host if url.port is None else f"{host}:{url.port}"
 
 
 def _host_of(location: Location) -> str:

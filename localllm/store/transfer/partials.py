@@ -129,12 +129,17 @@ def _waiting(files: Files) -> Waiting | None:
         name=str(note.get("name") or files.key),
         label=str(note.get("label") or ""),
         source=str(note.get("source") or ""),
-        size=contents.division.size if contents else size if type(size) is int else None,
+        size=contents.division.size if contents else _bytes(size),
         n_bytes=contents.n_bytes if contents else 0,
         disk_bytes=disk_bytes,
         modified=modified,
         held=lease.is_held(files.folder, files.key),
     )
+
+
+def _bytes(size: Any) -> int | None:
+    """A size that a note tells, if any file can have it."""
+    return size if type(size) is int and 0 <= size < 2**63 else None
 
 
 def allocated(path: Path) -> int:

@@ -12,7 +12,8 @@ from localllm.store.offer import Location
 from localllm.store.transfer.http import Fault, Transport, public_address
 from localllm.store.transfer.settings import Settings
 
-_BUSY = (429, 502, 503, 504)
+#: Statuses of a server that has too much to do, or whose own server has.
+BUSY = (429, 502, 503, 504)
 #: Somebody waits at the screen: a document comes soon, or the server is down.
 SOON = Settings(connect_s=10, stall_s=15, tries=3, first_wait_s=0.5, longest_asked_s=5)
 
@@ -47,7 +48,7 @@ def get(
                     hint = "Check the network." if e.unreachable else None
                     raise DownloadError(f"cannot get {public_address(url)}: {e}", hint) from e
             else:
-                if answer.status not in _BUSY or attempt == settings.tries - 1:
+                if answer.status not in BUSY or attempt == settings.tries - 1:
                     return answer
                 asked = answer.headers.get("retry-after", "")
                 wait = float(asked) if asked.isdigit() and len(asked) < 6 else wait
