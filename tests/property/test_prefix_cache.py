@@ -161,3 +161,16 @@ def test_a_window_that_was_left_is_there_again() -> None:
     table.clear()
     assert found(cache, [*text[:64], 999]) == 64
     assert found(cache, [*text, 999]) == len(text)
+
+
+def test_two_who_computed_the_same_keep_one_copy() -> None:
+    pool = BlockPool([6])
+    cache = PrefixCache(pool, [0], b"")
+    text = list(range(70))
+    tables = [BlockTable(pool, [0]) for _ in range(2)]
+    for table in tables:
+        table.prepare(0, len(text), never_copy)
+    assert pool.n_free(0) == 0
+    for table in tables:
+        cache.store(text, table, cache.start())
+    assert pool.n_free(0) == 2 and tables[0].entries[0][:2] == tables[1].entries[0][:2]

@@ -129,6 +129,31 @@ def test_the_oldest_is_never_preempted() -> None:
         world.step(32)
 
 
+def test_nobody_is_preempted_for_a_younger_one() -> None:
+    world = World(9, 2, 0, 0)
+    entries = [world.request(60, 90, arrival, 0) for arrival in range(2)]
+    for i, entry in enumerate(entries):
+        entry.tokens[:] = [10 + i] * 60
+    while world.left:
+        world.step(32)
+    assert [entry.n_preempted for entry in entries] == [0, 0]  # the younger one waits
+
+
+def test_those_who_wait_give_their_blocks_up_first() -> None:
+    world = World(6, 1, 0, 0)
+    running = world.request(60, 100, 1, 0)
+    world.step(MAX_STEP)
+    forked = world.request(60, 5, 0, 0)
+    forked.tokens[:] = [10] * 60
+    forked.sequence.table.prepare(0, 60, lambda *_: None)
+    forked.sequence.n_computed = 59
+    while running in world.left:
+        world.step(MAX_STEP)
+    assert (running.n_preempted, forked.n_preempted) == (0, 1)
+    while world.left:
+        world.step(MAX_STEP)
+
+
 def test_decoding_goes_first_and_prompts_share() -> None:
     world = World(100, 5, 0, 0)
     first = world.request(20, 60, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,16 @@ from localllm.engine.exchange import TokenLogprobs
 from localllm.engine.open import OpenOptions, Parts, open_parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Event, Failed, Finished, Piece, Request
-from localllm.engine.runner import Runner
+from localllm.engine.runner import Feed, Runner, StepResult
+from localllm.engine.sampling import Sampled
 from localllm.engine.service import NativeService
-from localllm.errors import ArgumentError, CancelledError, ContextFullError, QueueFullError
+from localllm.errors import (
+    ArgumentError,
+    CancelledError,
+    ContextFullError,
+    LocalLLMError,
+    QueueFullError,
+)
 from localllm.params import GenerateParams
 from localllm.store.inspect import GgufFile
 
@@ -48,9 +55,11 @@ class Answers:
         *pieces, last = self.events.until_end()
         assert isinstance(last, Finished), last
         tokens: list[list[int]] = [[] for _ in range(self.n)]
+        self.logprobs: list[TokenLogprobs] = []
         for each in pieces:
             assert isinstance(each, Piece)
             tokens[each.index] += each.chunk.token_ids
+            self.logprobs += each.chunk.logprobs
         return tokens, last
 
 
@@ -100,16 +109,22 @@ def wait(what: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def solo(path: Path, kv: str, requests: list[Request]) -> list[list[list[int]]]:
-    """What each request gets from an engine that has nothing else, and never had."""
+Got = tuple[list[list[int]], list[TokenLogprobs]]
+
+
+def solo(path: Path, kv: str, requests: list[Request]) -> list[Got]:
+    """What each request gets from an engine that has nothing else, and finds nothing."""
     service = opened(path, n_sequences=1, kv=kv)
     try:
-        return [
-            ask(service, prompt=r.prompt, params=r.params, salt=b"%d" % i)[0]
-            for i, r in enumerate(requests)
-        ]
+        return got(
+            Answers(service, replace(request, salt=b"%d" % i)) for i, request in enumerate(requests)
+        )
     finally:
         service.close()
+
+
+def got(answers: Iterable[Answers]) -> list[Got]:
+    return [(each.result()[0], each.logprobs) for each in answers]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +146,7 @@ def test_sixteen_over_a_pool_for_three(arch: str, weight: str, kv: str, tiny: Ti
     service = opened(path, n_sequences=8, n_pool=N_CTX - 8 * 32, kv=kv)
     try:
         together = [Answers(service, request) for request in requests]
-        assert [answers.result()[0] for answers in together] == alone
+        assert got(together) == alone
         state = service.state()
         assert state.blocks_used == 0 and state.running == state.waiting == 0
         assert state.preemptions > 0 and state.hit_tokens > 0
@@ -184,6 +199,8 @@ def test_choices_equal_solo_runs_and_share_the_prompt(service: NativeService) ->
         params = replace(PARAMS, seed=3 + i)
         assert ask(service, params=params, prompt=prompt(1, 100), salt=b"s")[0] == [tokens]
     assert len({tuple(tokens) for tokens in four}) == 4
+    _, turn = ask(service, prompt=(*prompt(1, 100), *four[2], 9))
+    assert turn.usage.cached_tokens == 100 + 19
     many, _ = ask(service, n=9, prompt=(7,))
     assert [len(tokens) for tokens in many] == [20] * 9 and service.state().blocks_used == 0
 
@@ -287,6 +304,40 @@ def test_a_request_that_fails_fails_alone(tiny: Tiny, tmp_path: Path) -> None:
         assert service.state().blocks_used == 0
     finally:
         service.close()
+
+
+def test_a_step_that_is_refused_is_tried_one_by_one(
+    service: NativeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, decode = service._runner.step, service._runner.decode
+    n_refused = [0, 0]  # with others, alone
+
+    def refuse(feeds: list[Feed]) -> None:
+        if any(150 in feed.tokens for feed in feeds):
+            n_refused[len(feeds) == 1] += 1
+            raise LocalLLMError("no")
+
+    def refusing_step(feeds: list[Feed], **more: Any) -> StepResult:
+        refuse(feeds)
+        return step(feeds, **more)
+
+    def refusing_decode(feeds: list[Feed], *args: Any, **more: Any) -> list[list[Sampled]]:
+        refuse(feeds)
+        return decode(feeds, *args, **more)
+
+    never = replace(PARAMS, logit_bias=((150, -100.0),), max_tokens=200)
+    good = tuple(token if token != 150 else 151 for token in prompt(0))
+    alone = ask(service, params=never, prompt=good, salt=b"a")[0]
+    other = Answers(service, Request(good, never))
+    assert isinstance(other.events.get(timeout=30), Piece)
+    monkeypatch.setattr(service._runner, "step", refusing_step)
+    monkeypatch.setattr(service._runner, "decode", refusing_decode)
+    bad = Answers(service, Request((*good[:20], 150), never, n=2))
+    (last,) = bad.events.until_end()
+    assert isinstance(last, Failed) and last.error.message == "no"
+    rest = other.result()[0][0]
+    assert len(rest) > 100 and rest == alone[0][-len(rest) :]
+    assert n_refused == [1, 1] and service.state().blocks_used == 0
 
 
 def test_closing_ends_everything(tiny: Tiny) -> None:
