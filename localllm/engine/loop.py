@@ -6,23 +6,24 @@ All of it belongs to one thread; see service.py for the others.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from localllm.engine.answer import Answer
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
+from localllm.engine.cost_curve import CostCurve
 from localllm.engine.generate import RUN_SECONDS, run_steps
 from localllm.engine.prefix_cache import Mark, PrefixCache
-from localllm.engine.request import Emit, Failed, Finished, Piece, Request, Timings, Usage
+from localllm.engine.request import Emit, Event, Failed, Finished, Piece, Request, Timings, Usage
 from localllm.engine.runner import Feed, Runner, not_a_number
 from localllm.engine.sampling import Sampled, Sampler, sampler_of
 from localllm.engine.scheduler import Entry, Scheduler, rank
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.text.tokenizer import Tokenizer
 
-#: A step that decodes computes this many tokens of prompts beside, so that answers flow on.
-PROMPT_TOKENS_BESIDE = 64
+log = logging.getLogger("localllm.engine")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -105,10 +106,11 @@ class Loop:
         self,
         runner: Runner,
         cache: PrefixCache,
+        costs: CostCurve,
         stop_ids: list[int],
         ended: Callable[[Job], None],
     ) -> None:
-        self._runner, self._cache = runner, cache
+        self._runner, self._cache, self._costs = runner, cache, costs
         self._stop_ids, self._ended = stop_ids, ended
         self.scheduler: Scheduler[Choice] = Scheduler(
             runner.blocks,
@@ -139,7 +141,7 @@ class Loop:
         for choice in job.choices:
             self.scheduler.remove(choice)
         self._ended(job)
-        job.emit(Failed(error))
+        _emit(job, Failed(error))
 
     def fail_all(self, error: LocalLLMError) -> None:
         for job in list(self._jobs):
@@ -150,10 +152,8 @@ class Loop:
         several steps."""
         n_forked = self._fork()
         running = self.scheduler.running
-        decodes = any(choice.n_pending == 1 for choice in running)
-        budget = self._runner.max_batch_tokens
-        if decodes:
-            budget = min(budget, len(running) + PROMPT_TOKENS_BESIDE)
+        n_decoding = sum(choice.n_pending == 1 for choice in running)
+        budget = self._costs.budget(n_decoding, self._runner.max_batch_tokens)
         plan = self.scheduler.plan(budget)
         if not plan:
             held = any(choice.holds_last and choice.n_pending == 0 for choice in running)
@@ -259,16 +259,16 @@ class Loop:
             job.first_token_s = time.monotonic()
         self._store(choice, tail=chunk.finish_reason is not None)
         if chunk.finish_reason is None:
-            job.emit(Piece(choice.index, chunk))
+            _emit(job, Piece(choice.index, chunk))
             return
         self.scheduler.remove(choice)
         job.n_open -= 1
         last = self._finished(job) if not job.n_open else None
-        job.emit(Piece(choice.index, chunk))
+        _emit(job, Piece(choice.index, chunk))
         if last is not None:
             self._jobs.remove(job)
             self._ended(job)
-            job.emit(last)
+            _emit(job, last)
 
     def _finished(self, job: Job) -> Finished:
         now = time.monotonic()
@@ -316,6 +316,14 @@ class Loop:
         if may_store and mark is not None and (tail or n // BLOCK_TOKENS > mark.n_blocks):
             choice.mark = self._cache.store(choice.tokens[:n], sequence.table, mark, tail=tail)
         sequence.table.drop_left_behind(n)
+
+
+def _emit(job: Job, event: Event) -> None:
+    """Whoever fails to listen does not stop the others."""
+    try:
+        job.emit(event)
+    except Exception:
+        log.exception("a front end failed to take an event of request %d", job.arrival)
 
 
 def _n_logprobs(choices: list[Choice]) -> int | None:

@@ -190,25 +190,29 @@ def fitting(
     return blueprint.plan(_largest(blueprint, kv_type, room, raw=from_file), kv_type, raw=from_file)
 
 
-def pool_tokens(blueprint: Blueprint, plan: MemoryPlan, room: Room, n_sequences: int) -> int:
-    """Tokens of a pool that n_sequences share: the whole context for each, or as many as take no
-    more than the cache's share of what the weights leave free, but one whole context."""
-    most = plan.n_ctx * n_sequences
+def shared_pool(
+    blueprint: Blueprint, plan: MemoryPlan, room: Room, n_sequences: int
+) -> tuple[int, int]:
+    """(sequences, tokens) of a pool that as many as n_sequences share: the whole context for each,
+    or as many tokens as take no more than the cache's share of what the weights leave free, but one
+    whole context. Fewer sequences, if their windows alone take more."""
     if not room.free_bytes:
-        return plan.n_ctx
+        return n_sequences, plan.n_ctx
     left = room.free_bytes - plan.weight_bytes - plan.scratch_bytes - plan.text_bytes
 
     def fits(n: int) -> bool:
         n_bytes = blueprint.kv_bytes(plan.kv_type, n, n_sequences)
         return n_bytes <= left * KV_SHARE_OF_FREE_MEMORY
 
-    if fits(most):
-        return most
-    low, high = plan.n_ctx, most
+    while n_sequences > 1 and not fits(plan.n_ctx):
+        n_sequences //= 2
+    low, high = plan.n_ctx, plan.n_ctx * n_sequences
+    if fits(high):
+        return n_sequences, high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return n_sequences, low
 
 
 def _largest(blueprint: Blueprint, kv_type: str, room: Room, *, raw: bool) -> int:

@@ -19,7 +19,7 @@ from localllm.engine.memory_plan import (
     Blueprint,
     Room,
     fitting,
-    pool_tokens,
+    shared_pool,
 )
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner
@@ -133,7 +133,10 @@ def _open_native(
         plan = fitting(blueprint, room, n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw)
         n_pool = plan.n_ctx
         if n_sequences > 1:
-            n_pool = pool_tokens(blueprint, plan, room, n_sequences)
+            asked = n_sequences
+            n_sequences, n_pool = shared_pool(blueprint, plan, room, n_sequences)
+            if n_sequences < asked:
+                say(f"memory is for {n_sequences} answers at once, {asked} were asked for")
         trained = blueprint.info.n_ctx_train
     model = Model.load(
         path,

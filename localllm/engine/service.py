@@ -9,7 +9,9 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from localllm import paths
 from localllm.engine.blocks import BlockTable
+from localllm.engine.cost_curve import CostCurve, measured
 from localllm.engine.loop import Job, Loop, job_of
 from localllm.engine.open import Parts
 from localllm.engine.paged import PagedEngine
@@ -42,9 +44,17 @@ class _Ticket:
 
 
 class NativeService:
-    """See `Service`. Owns the parts, which must be of the native engine: `close` closes them."""
+    """See `Service`. Owns the parts, which must be of the native engine: `close` closes them.
+    costs: of steps; None: they are measured."""
 
-    def __init__(self, parts: Parts, name: str, digest: str, max_queue: int = MAX_QUEUE) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        name: str,
+        digest: str,
+        max_queue: int = MAX_QUEUE,
+        costs: CostCurve | None = None,
+    ) -> None:
         engine = parts.engine
         if not isinstance(engine, PagedEngine):
             raise ArgumentError(f"the {engine.name} engine serves one request at a time")
@@ -54,7 +64,10 @@ class NativeService:
         key = f"{digest} {parts.options.kv_type} {parts.isa} {parts.arithmetic}".encode()
         self._cache = PrefixCache(self._runner.blocks, self._windows, key)
         stop_ids = sorted(parts.text.tokenizer.stop_ids)
-        self._loop = Loop(self._runner, self._cache, stop_ids, self._ended)
+        about = [digest, parts.isa, str(parts.n_threads), parts.options.kv_type]
+        if costs is None:
+            costs = measured(self._runner, paths.current().cache / "costs", about)
+        self._loop = Loop(self._runner, self._cache, costs, stop_ids, self._ended)
         self._arrivals = itertools.count()
         self._lock = threading.Condition()
         # Guarded by the lock:

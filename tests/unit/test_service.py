@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localllm.engine.cost_curve import CostCurve
 from localllm.engine.exchange import TokenLogprobs
 from localllm.engine.open import OpenOptions, Parts, open_parts
 from localllm.engine.paged import PagedEngine
@@ -34,6 +35,7 @@ Tiny = Callable[[str, str], Path]
 PARAMS = GenerateParams(temperature=0.8, seed=3, max_tokens=20, ignore_eos=True)
 LONG = replace(PARAMS, max_tokens=400)
 N_CTX = 512
+COSTS = CostCurve((1, 64), (0.001, 0.002))  # what is planned depends on no clock
 
 
 class Events(queue.SimpleQueue[Event]):
@@ -68,11 +70,18 @@ def prompt(seed: int, n: int = 40) -> tuple[int, ...]:
 
 
 def opened(
-    path: Path, *, n_sequences: int = 4, n_pool: int = 0, kv: str = "f16", batch: int = 64
+    path: Path,
+    *,
+    n_sequences: int = 4,
+    n_pool: int = 0,
+    kv: str = "f16",
+    batch: int = 64,
+    max_queue: int = 512,
 ) -> NativeService:
     """A service over a pool of n_pool tokens."""
     parts = open_parts(path, OpenOptions(engine="native", n_ctx=N_CTX, kv_type=kv, n_threads=1))
-    return NativeService(with_pool(parts, n_sequences, n_pool or 2 * N_CTX, batch), "tiny", "")
+    parts = with_pool(parts, n_sequences, n_pool or 2 * N_CTX, batch)
+    return NativeService(parts, "tiny", path.name, max_queue, COSTS)
 
 
 def with_pool(parts: Parts, n_sequences: int, n_pool: int, batch: int) -> Parts:
@@ -137,7 +146,7 @@ def test_sixteen_over_a_pool_for_three(arch: str, weight: str, kv: str, tiny: Ti
     requests = [
         Request(
             (shared if i % 3 == 0 else ()) + prompt(i, 5 + 11 * i),
-            replace(PARAMS, temperature=0.8 * (i % 2), seed=i, max_tokens=40 + i,
+            replace(PARAMS, temperature=0.8 * (i % 2), seed=i, max_tokens=100 + i,
                     logprobs=i % 4 if i % 5 == 0 else None),
         )
         for i in range(16)
@@ -150,7 +159,7 @@ def test_sixteen_over_a_pool_for_three(arch: str, weight: str, kv: str, tiny: Ti
         state = service.state()
         assert state.blocks_used == 0 and state.running == state.waiting == 0
         assert state.preemptions > 0 and state.hit_tokens > 0
-        assert state.generated_tokens == sum(40 + i for i in range(16))
+        assert state.generated_tokens == sum(100 + i for i in range(16))
     finally:
         service.close()
 
@@ -244,9 +253,7 @@ def test_what_may_not_be_stored_is_not(service: NativeService) -> None:
 
 
 def test_priority_and_the_end_of_the_queue(tiny: Tiny) -> None:
-    path = tiny("llama", "F32")
-    parts = open_parts(path, OpenOptions(engine="native", n_ctx=N_CTX, n_threads=1))
-    service = NativeService(with_pool(parts, 1, N_CTX, 64), "tiny", "", max_queue=3)
+    service = opened(tiny("llama", "F32"), n_sequences=1, max_queue=3)
     try:
         holder = Answers(service, Request(prompt(0), LONG))
         assert isinstance(holder.events.get(timeout=30), Piece)
@@ -354,7 +361,7 @@ def test_a_real_model(real_model: Callable[[str], Path]) -> None:
     parts = open_parts(
         real_model("smollm2:135m"), OpenOptions(engine="native", n_ctx=N_CTX), n_sequences=4
     )
-    service = NativeService(parts, "smollm2", "")
+    service = NativeService(parts, "smollm2", "smollm2", costs=COSTS)
     try:
         tokenizer = parts.text.tokenizer
         requests = [
