@@ -161,7 +161,10 @@ def _listing(data: bytes, folder: Path) -> None:
 
 
 def _search(data: bytes, folder: Path) -> None:
-    session = SimpleNamespace(get=lambda *a, **k: SimpleNamespace(json=lambda: json.loads(data)))
+    session = SimpleNamespace(
+        get=lambda *a, **k: SimpleNamespace(json=lambda: json.loads(data)),
+        event_hooks={"request": [], "response": []},
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("huggingface_hub.utils.get_session", lambda: session)
         patch.setattr("huggingface_hub.utils.hf_raise_for_status", lambda response: None)

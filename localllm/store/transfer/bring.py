@@ -285,6 +285,8 @@ class Bringer:
                 raise LeaseLost
 
         try:
+            if partial.missing():  # a short phase is told of, too
+                self._tell(State(partial.n_here, size, partial.received, state))
             while not hashing.over.is_set():
                 if not partial.missing():
                     tick()
