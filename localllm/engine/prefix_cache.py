@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -238,8 +239,7 @@ class PrefixCache:
 
 
 def _name(parent: bytes, tokens: tuple[int, ...]) -> bytes:
-    packed = b"".join(token.to_bytes(4, "little") for token in tokens)
-    return blake2b(parent + packed, digest_size=32).digest()
+    return blake2b(parent + array("I", tokens).tobytes(), digest_size=32).digest()
 
 
 def _n_common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -51,6 +51,29 @@ class Entry:
 E = TypeVar("E", bound=Entry)
 
 
+class _Plan(Generic[E]):
+    """A step in the making. left: tokens that it has room for; wanted [n_groups]: blocks that it
+    will allocate."""
+
+    def __init__(self, left: int, n_groups: int) -> None:
+        self.left = left
+        self.wanted = [0] * n_groups
+        self.tokens: dict[E, int] = {}
+        self._blocks: dict[E, list[int]] = {}
+
+    def put(self, entry: E, n_tokens: int, blocks: list[int]) -> None:
+        self.tokens[entry], self._blocks[entry] = n_tokens, blocks
+        self.left -= n_tokens
+        self.wanted = [a + b for a, b in zip(self.wanted, blocks, strict=True)]
+
+    def drop(self, entry: E) -> None:
+        if entry not in self.tokens:
+            return
+        self.left += self.tokens.pop(entry)
+        blocks = self._blocks.pop(entry)
+        self.wanted = [a - b for a, b in zip(self.wanted, blocks, strict=True)]
+
+
 class Scheduler(Generic[E]):
     """`windows` [n_groups] of the pool's groups, 0: full attention. max_step_tokens: the most that
     one step takes. `begin` gives an entry that holds nothing what is known of its tokens."""
@@ -93,17 +116,16 @@ class Scheduler(Generic[E]):
         """The next step: how many tokens of which sequences, at most `budget` in all. Room for them
         is made. Empty only if nothing has a token to compute."""
         budget = min(budget, self._max_step_tokens)
-        planned: dict[E, int] = {}
+        plan: _Plan[E] = _Plan(budget, len(self._windows))
         for entry in list(self.running):
-            if sum(planned.values()) < budget and entry.n_pending == 1:
-                self._take(entry, 1, planned)
-        left = budget - sum(planned.values())
-        if left:
-            self._admit(planned)
-            self._take_prompts(budget, planned)
-        return sorted(planned.items(), key=lambda item: item[0].rank)
+            if plan.left and entry.n_pending == 1:
+                self._take(entry, 1, plan)
+        if plan.left:
+            self._admit()
+            self._take_prompts(plan)
+        return sorted(plan.tokens.items(), key=lambda item: item[0].rank)
 
-    def _admit(self, planned: dict[E, int]) -> None:
+    def _admit(self) -> None:
         while self.waiting and len(self.running) < self.max_sequences:
             entry = self.waiting[0]
             held = entry.sequence.table.holds_blocks()
@@ -137,12 +159,12 @@ class Scheduler(Generic[E]):
             for window in self._windows
         ]
 
-    def _take_prompts(self, budget: int, planned: dict[E, int]) -> None:
+    def _take_prompts(self, plan: _Plan[E]) -> None:
         """Equal shares, and what is left of them to the oldest."""
-        prompts = [e for e in self.running if e not in planned and e.n_pending > 0]
+        prompts = [e for e in self.running if e not in plan.tokens and e.n_pending > 0]
         if not prompts:
             return
-        left = budget - sum(planned.values())
+        left = plan.left
         share = max(LEAST_PROMPT_TOKENS, left // len(prompts))
         shares = {}
         for entry in prompts:
@@ -153,29 +175,25 @@ class Scheduler(Generic[E]):
             shares[entry] += more
             left -= more
         for entry, n in shares.items():
-            if n and entry in self.running:
-                self._take(entry, n, planned)
+            if n:
+                self._take(entry, n, plan)
 
-    def _take(self, entry: E, n: int, planned: dict[E, int]) -> None:
+    def _take(self, entry: E, n: int, plan: _Plan[E]) -> None:
         """Plans n tokens of an entry, if there is room or younger ones can make some."""
-        if entry not in self.running:
+        if entry not in self.running:  # it gave its blocks up in this plan
             return
-        planned[entry] = n
-        while not self._has_room(planned):
+        sequence = entry.sequence
+        while True:
+            blocks = sequence.table.missing(sequence.n_computed, n)
+            wanted = zip(plan.wanted, blocks, strict=True)
+            if all(a + b <= self._pool.n_available(g) for g, (a, b) in enumerate(wanted)):
+                plan.put(entry, n, blocks)
+                return
             victim = self._youngest(entry)
             if victim is None:
-                del planned[entry]
                 return
-            planned.pop(victim, None)
+            plan.drop(victim)
             self._preempt(victim)
-
-    def _has_room(self, planned: dict[E, int]) -> bool:
-        wanted = [0] * len(self._windows)
-        for entry, n in planned.items():
-            sequence = entry.sequence
-            for group, missing in enumerate(sequence.table.missing(sequence.n_computed, n)):
-                wanted[group] += missing
-        return all(n <= self._pool.n_available(group) for group, n in enumerate(wanted))
 
     def _youngest(self, entry: E) -> E | None:
         """Who gives blocks up for an entry: those that wait, then those that run."""
