@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -36,12 +37,22 @@ def command(as_json: bool) -> None:
     if cells := [row for row in cells if row[2]]:
         output.emit(render(_COLUMNS, cells, screen_width()))
     else:
-        output.say("Every model here is as its source has it.")
+        output.say(up_to_date(rows))
 
 
-def names_with_news(known: Catalog) -> list[str]:
-    """The names, as `pull` takes them, of models that their source has otherwise by now."""
-    return [row["address"] for row in news(known) if row["news"]]
+def up_to_date(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What is said where no source had news; `rows` are those of `news`."""
+    n_silent = sum(bool(row["error"]) for row in rows)
+    n_others = len(Store(paths.current().models).list()) - len(rows)
+    if not n_others and not n_silent:
+        return "Every model here is as its source has it."
+    said = []
+    if n_silent:
+        said.append(f"{n_silent} could not be asked about (localllm outdated says why)")
+    if n_others:
+        said.append(f"{n_others} have no source that can be asked")
+    n_same = len(rows) - n_silent
+    return f"Of the models here {n_same} are as their source has them, {' and '.join(said)}."
 
 
 def news(known: Catalog) -> list[dict[str, Any]]:

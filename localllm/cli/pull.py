@@ -43,11 +43,13 @@ def command(names: tuple[str, ...], everything: bool, update: bool, as_json: boo
     """
     known = catalog.load()
     if everything:
-        from localllm.cli.outdated import names_with_news
+        from localllm.cli.outdated import news, up_to_date
 
-        names, update = (*names, *names_with_news(known)), True
+        rows = news(known)
+        # The names as `pull` takes them.
+        names, update = (*names, *(row["address"] for row in rows if row["news"])), True
         if not names:
-            output.say("Every model here is as its source has it.")
+            output.say(up_to_date(rows))
             return
     if not names:
         raise ArgumentError("no model was named", "See: localllm search, or pull --all")

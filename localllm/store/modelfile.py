@@ -34,7 +34,17 @@ INSTRUCTIONS = (
     "MESSAGE",
     "ADAPTER",
     "REQUIRES",
+    "RENDERER",
+    "PARSER",
 )
+#: Words of Ollama that change nothing here, and what they are.
+_WITHOUT_EFFECT = {
+    "REQUIRES": "a version of Ollama",
+    "RENDERER": "a format that is part of Ollama's code: the model's own template is used",
+    "PARSER": "a format that is part of Ollama's code: the model's own template is used",
+}
+#: Values by which Ollama says "as without this line".
+_DEFAULTS = {("num_predict", "-1"), ("num_predict", "-2"), ("seed", "-1")}
 
 
 @dataclass(frozen=True)
@@ -59,16 +69,16 @@ def parse(text: str) -> Modelfile:
             if word == "FROM":
                 if base:
                     raise FormatError("FROM is there twice", "A model has one base.")
-                base = value
-            elif word == "REQUIRES":
-                notes.append(f"REQUIRES {value[:40]}: a version of Ollama, without effect here")
+                base = _unquoted(value)
+            elif word in _WITHOUT_EFFECT:
+                notes.append(f"{word} {value[:40]}: without effect, {_WITHOUT_EFFECT[word]}")
             elif word == "PARAMETER":
                 name, rest = _first_word(value)
                 if name.lower() in WITHOUT_EFFECT:
                     notes.append(
                         f"PARAMETER {name}: without effect, {WITHOUT_EFFECT[name.lower()]}"
                     )
-                else:
+                elif (name.lower(), rest.strip()) not in _DEFAULTS:
                     settings = _with_parameter(settings, name, _unquoted(rest.strip()))
             else:
                 settings = _SETTERS[word](settings, value)
@@ -140,10 +150,11 @@ class _Reader:
         return None
 
     def _value(self, text: str, number: int) -> str:
-        """The value, over more lines where triple quotes open and do not close."""
+        """The value, over more lines where triple quotes open and do not close, or where a text of
+        several lines begins with a plain one and a later line ends with it."""
         opening = text.find(_TRIPLE)
         if opening < 0:
-            return text.strip()
+            return self._plainly_quoted(text.strip())
         before, rest = text[:opening], text[opening + 3 :]
         pieces = [rest]
         while _TRIPLE not in pieces[-1]:
@@ -157,6 +168,24 @@ class _Reader:
                 f'Modelfile line {self._at}: {after.strip()[:40]!a} stands behind """'
             )
         return f"{before}{_TRIPLE}{inside}{_TRIPLE}"
+
+    def _plainly_quoted(self, text: str) -> str:
+        """`text`, and the lines up to the next quote if it has only one, at its beginning. Without
+        such a line, or where an instruction comes before it, the quote is a part of the text."""
+        if text.count('"') != 1 or not text.startswith('"'):
+            return text
+        pieces = [text]
+        for line in self._lines[self._at :]:
+            word = line.split(None, 1)[:1]
+            if word and word[0].upper() in INSTRUCTIONS:
+                return text
+            pieces.append(line)
+            if '"' in line:
+                break
+        if len(pieces) == 1 or not pieces[-1].rstrip().endswith('"') or pieces[-1].count('"') != 1:
+            return text
+        self._at += len(pieces) - 1
+        return "\n".join(pieces).rstrip()
 
 
 def _first_word(value: str) -> tuple[str, str]:

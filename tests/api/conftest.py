@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from stand_ins.api_server import NAME, FakeService, Running, running
 
@@ -40,12 +40,12 @@ def real(tiny: Callable[[str, str], Path]) -> Iterator[Running]:
 
 
 @pytest.fixture
-def http(fake: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=fake.url, timeout=20) as client:
+def http(fake: Running) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=fake.url, timeout=20) as client:
         yield client
 
 
 @pytest.fixture
-def real_http(real: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=real.url, timeout=20) as client:
+def real_http(real: Running) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=real.url, timeout=20) as client:
         yield client

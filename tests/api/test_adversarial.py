@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from stand_ins.api_server import NAME
 
@@ -16,7 +16,7 @@ ASK = {"model": NAME, "messages": [{"role": "user", "content": "say ab"}]}
 HEADERS = {"content-type": "application/json"}
 
 
-def post(http: httpx.Client, path: str, body: Any) -> httpx.Response:
+def post(http: httpx2.Client, path: str, body: Any) -> httpx2.Response:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = http.post(path, content=data, headers=HEADERS)
     assert answer.status_code < 500, answer.text
@@ -27,7 +27,7 @@ def post(http: httpx.Client, path: str, body: Any) -> httpx.Response:
     return answer
 
 
-def chat(http: httpx.Client, **fields: Any) -> httpx.Response:
+def chat(http: httpx2.Client, **fields: Any) -> httpx2.Response:
     return post(http, CHAT, {**ASK, **fields})
 
 
@@ -48,7 +48,7 @@ def deep(n: int, of: str = "[]") -> bytes:
     ],
 )  # fmt: skip
 def test_what_would_change_the_answer_is_refused(
-    http: httpx.Client, field: str, value: Any
+    http: httpx2.Client, field: str, value: Any
 ) -> None:
     answer = chat(http, **{field: value})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == field
@@ -60,12 +60,12 @@ def test_what_would_change_the_answer_is_refused(
      ("grammar", ""), ("min_tokens", 0), ("modalities", ["text"]), ("user", "me"),
      ("metadata", {"a": "b"}), ("service_tier", "auto"), ("parallel_tool_calls", True)],
 )  # fmt: skip
-def test_what_asks_for_nothing_is_fine(http: httpx.Client, field: str, value: Any) -> None:
+def test_what_asks_for_nothing_is_fine(http: httpx2.Client, field: str, value: Any) -> None:
     answer = chat(http, **{field: value})
     assert answer.status_code == 200 and "x-localllm-ignored" not in answer.headers
 
 
-def test_nesting(http: httpx.Client) -> None:
+def test_nesting(http: httpx2.Client) -> None:
     head = json.dumps(ASK)[:-1].encode()
     for of in ("[]", '{"', "{}"):
         value = deep(10_000) if of == "[]" else b'{"a":' * 10_000 + b"1" + b"}" * 10_000
@@ -85,11 +85,11 @@ def test_nesting(http: httpx.Client) -> None:
      b'{"prompt": "a", "temperature": 1e999}', b'{"prompt": "a", "seed": ' + b"9" * 5000 + b"}",
      b'{"prompt": "a", "temperature": -Infinity}', b"\xef\xbb\xbf{}"],
 )  # fmt: skip
-def test_bodies_that_are_no_request(http: httpx.Client, body: bytes) -> None:
+def test_bodies_that_are_no_request(http: httpx2.Client, body: bytes) -> None:
     assert post(http, TEXT, body).status_code == 400
 
 
-def test_characters_that_are_rare_and_right(http: httpx.Client) -> None:
+def test_characters_that_are_rare_and_right(http: httpx2.Client) -> None:
     body = b'{"prompt": "say \\u0000\\ud83d\\ude00\xe2\x80\xae"}'
     answer = post(http, TEXT, body)
     assert answer.status_code == 200 and answer.json()["choices"][0]["text"] == "\x00😀\u202e"
@@ -111,7 +111,7 @@ ZERO = {"n": 400, "dry_allowed_length": 400}
 
 
 @pytest.mark.parametrize("name", sorted(set(INTEGERS)))
-def test_every_integer_at_its_ends(http: httpx.Client, name: str) -> None:
+def test_every_integer_at_its_ends(http: httpx2.Client, name: str) -> None:
     path, base = (TEXT, {"prompt": "say ab"}) if name == "logprobs" else (CHAT, dict(ASK))
     base["logprobs" if name == "top_logprobs" else "stream"] = name == "top_logprobs"
     for value in (-1, 0, 2**31, 2**63, 2**64, 1e308, 1.5, "1", True, [], {}, -(2**63)):
@@ -143,7 +143,7 @@ def test_every_integer_at_its_ends(http: httpx.Client, name: str) -> None:
      ("reasoning_effort", "none at all"), ("chat_template_kwargs", []), ("samplers", ["no such"]),
      ("chat_template_kwargs", {"messages": []}), ("store", "no")],
 )  # fmt: skip
-def test_values_out_of_range(http: httpx.Client, field: str, value: Any) -> None:
+def test_values_out_of_range(http: httpx2.Client, field: str, value: Any) -> None:
     answer = chat(http, **{field: value})
     assert answer.status_code == 400 and answer.json()["error"]["param"].startswith(field)
 
@@ -158,11 +158,11 @@ def test_values_out_of_range(http: httpx.Client, field: str, value: Any) -> None
      [{"role": "user", "content": ["a"]}], [{"role": "user", "content": "a", "images": ["/etc"]}],
      [{"role": "assistant", "content": None, "tool_calls": 1}]],
 )  # fmt: skip
-def test_messages_that_are_none(http: httpx.Client, messages: Any) -> None:
+def test_messages_that_are_none(http: httpx2.Client, messages: Any) -> None:
     assert chat(http, messages=messages).status_code == 400
 
 
-def test_unusual_conversations(http: httpx.Client) -> None:
+def test_unusual_conversations(http: httpx2.Client) -> None:
     user, system = {"role": "user", "content": "say a"}, {"role": "system", "content": "s"}
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     called = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -185,12 +185,12 @@ def test_unusual_conversations(http: httpx.Client) -> None:
     "prompt",
     [None, "", [], [[]], {}, 1, [1.5], [-1], [10**9], ["a", 1], [[1], ["a"]], [True], ["a", ""]],
 )
-def test_prompts_that_are_none(http: httpx.Client, prompt: Any) -> None:
+def test_prompts_that_are_none(http: httpx2.Client, prompt: Any) -> None:
     answer = post(http, TEXT, {"prompt": prompt})
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
 
 
-def test_no_tokens_at_all(http: httpx.Client) -> None:
+def test_no_tokens_at_all(http: httpx2.Client) -> None:
     answer = chat(http, max_tokens=0).json()
     (choice,) = answer["choices"]
     assert choice["finish_reason"] == "length" and choice["message"]["content"] == ""
@@ -203,12 +203,12 @@ def test_no_tokens_at_all(http: httpx.Client) -> None:
     "name",
     ["a/b:c", "../x", "sha256:../../", "CON", "a%2f", "e\u0301", "x" * 400, "[/red]", "\x1b]0;x"],
 )
-def test_names_that_are_none(http: httpx.Client, name: str) -> None:
+def test_names_that_are_none(http: httpx2.Client, name: str) -> None:
     answer = chat(http, model=name)
     assert answer.status_code == 404 and "\x1b" not in answer.text
 
 
-def test_unknown_fields_are_named(http: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_fields_are_named(http: httpx2.Client, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         answer = chat(http, no_such_thing=1, **{"a\r\nset-cookie: x": 2})
         assert answer.status_code == 200
@@ -219,20 +219,20 @@ def test_unknown_fields_are_named(http: httpx.Client, caplog: pytest.LogCaptureF
     assert many.status_code == 200 and len(many.headers["x-localllm-ignored"]) < 2000
 
 
-def test_two_names_of_one_thing(http: httpx.Client) -> None:
+def test_two_names_of_one_thing(http: httpx2.Client) -> None:
     assert chat(http, max_tokens=3, max_completion_tokens=3).status_code == 200
     answer = chat(http, max_tokens=3, max_completion_tokens=4)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "max_completion_tokens"
 
 
-def test_paths_and_methods_that_are_none(http: httpx.Client) -> None:
+def test_paths_and_methods_that_are_none(http: httpx2.Client) -> None:
     for method, path in (("GET", CHAT), ("DELETE", "/v1/models"), ("GET", "/v2"), ("PUT", CHAT)):
         answer = http.request(method, path, headers=HEADERS, content=b"{}")
         assert answer.status_code in (404, 405) and answer.json()["error"]["code"]
     assert http.get("/v1/models/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
-def test_tokens_there_and_back(http: httpx.Client) -> None:
+def test_tokens_there_and_back(http: httpx2.Client) -> None:
     tokens = post(http, "/tokenize", {"content": "héllo <|im_end|>"}).json()["tokens"]
     assert post(http, "/detokenize", {"tokens": tokens}).json()["content"] == "héllo <|im_end|>"
     pieces = post(http, "/tokenize", {"content": "é", "with_pieces": True}).json()["tokens"]

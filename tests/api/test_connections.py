@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from stand_ins.api_server import NAME, FakeService, FakeTicket, Running, exchange, running
 
@@ -76,13 +76,13 @@ def test_many_clients_that_leave_at_any_time(fake: Running) -> None:
         thread.join()
     wait(lambda: len(service_of(fake).ended) == len(service_of(fake).tickets))
     assert len(service_of(fake).tickets) - before <= 48
-    assert httpx.get(f"{fake.url}/health").json() == {"status": "ok"}
+    assert httpx2.get(f"{fake.url}/health").json() == {"status": "ok"}
 
 
 def test_a_silent_stream_pings(fake: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_S", 0.05)
     with (
-        httpx.Client(timeout=10) as client,
+        httpx2.Client(timeout=10) as client,
         client.stream(
             "POST",
             f"{fake.url}/v1/chat/completions",
@@ -113,16 +113,16 @@ def test_an_early_error_has_a_status(fake: Running) -> None:
 def test_a_stalled_engine_is_not_healthy(fake_info: LoadedModel) -> None:
     service = FakeService(fake_info)
     with running(service) as server:
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx2.get(f"{server.url}/health").status_code == 200
         service.stalled_s = 2.0
-        assert httpx.get(f"{server.url}/health").status_code == 200  # nothing to do
+        assert httpx2.get(f"{server.url}/health").status_code == 200  # nothing to do
         connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
         connection.sendall(request("hang"))
         newest(server, 0)
-        answer = httpx.get(f"{server.url}/health")
+        answer = httpx2.get(f"{server.url}/health")
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "stalled"
         connection.close()
-        wait(lambda: httpx.get(f"{server.url}/health").status_code == 200)
+        wait(lambda: httpx2.get(f"{server.url}/health").status_code == 200)
 
 
 def test_the_end_lets_answers_finish(fake_info: LoadedModel) -> None:
@@ -139,7 +139,7 @@ def test_the_end_lets_answers_finish(fake_info: LoadedModel) -> None:
 
 def test_metrics_count(fake: Running) -> None:
     def figures() -> dict[str, float]:
-        lines = httpx.get(f"{fake.url}/metrics").text.splitlines()
+        lines = httpx2.get(f"{fake.url}/metrics").text.splitlines()
         pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
         return {name: float(value) for name, value in pairs}
 
@@ -162,7 +162,7 @@ def test_metrics_count(fake: Running) -> None:
     assert after[f'localllm_prefix_hit_tokens_total{{model="{NAME}"}}'] == 7
 
 
-def test_the_docs_page_loads_nothing(http: httpx.Client) -> None:
+def test_the_docs_page_loads_nothing(http: httpx2.Client) -> None:
     page = http.get("/docs")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "/v1/chat/completions" in page.text and "repetition_penalty" in page.text
@@ -176,9 +176,9 @@ def test_the_docs_page_loads_nothing(http: httpx.Client) -> None:
 def test_strict_refuses_unknown_fields(fake_info: LoadedModel) -> None:
     with running(FakeService(fake_info), strict=True) as server:
         url = f"{server.url}/v1/completions"
-        answer = httpx.post(url, json={"prompt": "say a", "temprature": 1})
+        answer = httpx2.post(url, json={"prompt": "say a", "temprature": 1})
         assert answer.status_code == 400 and "temperature" in answer.json()["error"]["message"]
-        assert httpx.post(url, json={"prompt": "say a", "user": "me"}).status_code == 200
+        assert httpx2.post(url, json={"prompt": "say a", "user": "me"}).status_code == 200
 
 
 def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> None:
@@ -192,7 +192,7 @@ def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> No
     with running(service, names=("tiny",)) as server:
 
         def ask(i: int, n: int = 1) -> list[str]:
-            answer = httpx.post(
+            answer = httpx2.post(
                 f"{server.url}/v1/completions",
                 json={"prompt": f"number {i}", "seed": i, "max_tokens": 30, "n": n},
                 timeout=30,
@@ -222,7 +222,7 @@ def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> No
         for connection in leaving[2:]:
             connection.sendall(raw)
         wait(lambda: service.state().waiting == 3)
-        full = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x"})
+        full = httpx2.post(f"{server.url}/v1/completions", json={"prompt": "x"})
         assert full.status_code == 429 and int(full.headers["retry-after"]) >= 1
         for connection in leaving:
             connection.close()

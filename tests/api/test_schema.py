@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from openai.types import completion_create_params as text_params
 from openai.types.chat import completion_create_params as chat_params
@@ -115,7 +115,7 @@ def test_ids_are_cut_at_one_place() -> None:
     assert room(100, 30) == 70 and room(100, None) == 75 and room(100, 200) == 1
 
 
-def test_truncation_is_told(fake: Running, fake_info: LoadedModel, http: httpx.Client) -> None:
+def test_truncation_is_told(fake: Running, fake_info: LoadedModel, http: httpx2.Client) -> None:
     long = [{"role": "user", "content": f"question {i} " + "x y z " * 10} for i in range(30)]
     messages = [
         {"role": "system", "content": "be kind"},

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 from fastapi.routing import APIRoute
 from stand_ins.api_server import FakeService, Running, exchange, running
@@ -39,13 +39,13 @@ def locked(fake_info: LoadedModel) -> Iterator[Running]:
         yield server
 
 
-def send(server: Running, method: str, path: str, **headers: str) -> httpx.Response:
+def send(server: Running, method: str, path: str, **headers: str) -> httpx2.Response:
     given = {
         "authorization": f"Bearer {KEYS[0]}",
         **{k.replace("_", "-"): v for k, v in headers.items()},
     }
     body = {"json": {}} if method == "POST" else {}
-    return httpx.request(method, server.url + path, headers=given, timeout=20, **body)  # type: ignore[arg-type]
+    return httpx2.request(method, server.url + path, headers=given, timeout=20, **body)  # type: ignore[arg-type]
 
 
 def test_the_table_has_all_routes() -> None:
@@ -119,7 +119,7 @@ def test_each_key_opens_and_has_a_cache_of_its_own(locked: Running) -> None:
         {"authorization": f"bearer {KEYS[1]}"},
         {"x-api-key": KEYS[1]},
     ):
-        answer = httpx.post(f"{locked.url}/v1/completions", json=body, headers=header)
+        answer = httpx2.post(f"{locked.url}/v1/completions", json=body, headers=header)
         assert answer.status_code == 200
         service = locked.service
         assert isinstance(service, FakeService)
@@ -130,7 +130,7 @@ def test_each_key_opens_and_has_a_cache_of_its_own(locked: Running) -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "json"])
 def test_only_json_is_read(locked: Running, kind: str) -> None:
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{locked.url}/v1/completions",
         content=b'{"prompt": "say a"}',
         headers={"authorization": f"Bearer {KEYS[0]}", "content-type": kind},
@@ -141,11 +141,11 @@ def test_only_json_is_read(locked: Running, kind: str) -> None:
 def test_bodies_have_a_limit(locked: Running) -> None:
     headers = {"authorization": f"Bearer {KEYS[0]}", "content-type": "application/json"}
     url = f"{locked.url}/v1/completions"
-    assert httpx.post(url, content=b" " * 10_001, headers=headers).status_code == 413
+    assert httpx2.post(url, content=b" " * 10_001, headers=headers).status_code == 413
     pieces = (b" " * 1000 for _ in range(11))  # of no length known in advance
-    assert httpx.post(url, content=pieces, headers=headers).status_code == 413
+    assert httpx2.post(url, content=pieces, headers=headers).status_code == 413
     packed = {**headers, "content-encoding": "gzip"}
-    assert httpx.post(url, content=b"{}", headers=packed).status_code == 415
+    assert httpx2.post(url, content=b"{}", headers=packed).status_code == 415
 
 
 def test_headers_have_a_limit(locked: Running) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from stand_ins.command_line import ROOT, cli, is_error
 
@@ -113,13 +113,13 @@ def start(path: Path, *args: str) -> tuple[subprocess.Popen[str], str]:
 def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signal.Signals) -> None:
     process, url = start(tiny("llama", "F32"), "--name", "tiny", "--max-num-seqs", "4")
     try:
-        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+        assert httpx2.get(f"{url}/health").json() == {"status": "ok"}
         ask = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
         page = {"origin": "http://localhost:5173"}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=ask, headers=page, timeout=30)
+        answer = httpx2.post(f"{url}/v1/chat/completions", json=ask, headers=page, timeout=30)
         assert answer.json()["usage"]["completion_tokens"] == 5
         assert answer.json()["model"] == "tiny"
-        assert httpx.get(url, headers={"origin": "https://evil.example"}).status_code == 403
+        assert httpx2.get(url, headers={"origin": "https://evil.example"}).status_code == 403
         process.send_signal(sent)
         assert process.wait(15) in (0, -sent)
     finally:
@@ -129,7 +129,7 @@ def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signa
 
 def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None:
     process, url = start(tiny("llama", "F32"))
-    with httpx.stream(
+    with httpx2.stream(
         "POST",
         f"{url}/v1/completions",
         json={"prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True},
@@ -141,7 +141,7 @@ def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None
     again, second = start(tiny("llama", "F32"), "--port", url.rsplit(":", 1)[1])
     try:
         assert second == url and time.monotonic() - began < 20
-        assert json.loads(httpx.get(f"{second}/v1/models").text)["object"] == "list"
+        assert json.loads(httpx2.get(f"{second}/v1/models").text)["object"] == "list"
     finally:
         again.kill()
         again.wait()
@@ -158,7 +158,7 @@ def test_tls(tiny: Callable[[str, str], Path], tmp_path: Path) -> None:
     try:
         assert url.startswith("https://")
         trusted = ssl.create_default_context(cafile=f"{tmp_path}/c.pem")
-        assert httpx.get(f"{url}/health", verify=trusted).json() == {"status": "ok"}
+        assert httpx2.get(f"{url}/health", verify=trusted).json() == {"status": "ok"}
     finally:
         process.kill()
         process.wait()

@@ -87,6 +87,14 @@ def test_from_a_hub_to_an_answer(tmp_path: Path, tiny: Callable[[str, str], Path
 
         assert "as its source has it" in ok(home, "outdated", env=env).stderr
         assert "as its source has it" in ok(home, "pull", "--all", env=env).stderr
+        own = home / "models" / "own.gguf"
+        own.write_bytes(data)
+        hub.broken["/api"] = 500
+        said = ok(home, "pull", "--all", env=env).stderr
+        assert "0 are as their source has them, 1 could not be asked about" in said
+        assert "and 1 have no source that can be asked" in said
+        hub.broken.clear()
+        own.unlink()
         newer = small_models.gguf()
         hub.repos["me/Teeny-GGUF"].files["Teeny-Q4_0.gguf"] = newer
         assert "another file" in ok(home, "outdated", env=env).stdout

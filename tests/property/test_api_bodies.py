@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,15 +44,15 @@ messages = st.lists(
 
 
 @pytest.fixture(scope="module")
-def client(tiny: Callable[[str, str], Path]) -> Iterator[httpx.Client]:
+def client(tiny: Callable[[str, str], Path]) -> Iterator[httpx2.Client]:
     text = read_text_side(tiny("llama", "F32"))
     template = ChatTemplate.from_metadata(text.metadata, text.tokenizer)
     service = FakeService(LoadedModel("fake:1b", 512, text.tokenizer, template))
-    with running(service) as server, httpx.Client(base_url=server.url, timeout=20) as client:
+    with running(service) as server, httpx2.Client(base_url=server.url, timeout=20) as client:
         yield client
 
 
-def check(client: httpx.Client, path: str, body: bytes) -> None:
+def check(client: httpx2.Client, path: str, body: bytes) -> None:
     answer = client.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (200, 400, 404, 429), (body, answer.text)
     if answer.status_code != 200:
@@ -75,7 +75,7 @@ relaxed = settings(
     given_fields=st.dictionaries(st.sampled_from(sorted(fields.CHAT)), values, max_size=3),
     said=st.one_of(st.just([{"role": "user", "content": "say ab"}]), messages),
 )
-def test_chat(client: httpx.Client, given_fields: dict[str, Any], said: Any) -> None:
+def test_chat(client: httpx2.Client, given_fields: dict[str, Any], said: Any) -> None:
     check(client, "/v1/chat/completions", written({"messages": said, **given_fields}))
 
 
@@ -84,13 +84,13 @@ def test_chat(client: httpx.Client, given_fields: dict[str, Any], said: Any) -> 
     given_fields=st.dictionaries(st.sampled_from(sorted(fields.COMPLETIONS)), values, max_size=3),
     prompt=st.one_of(st.just("say ab"), values),
 )
-def test_completions(client: httpx.Client, given_fields: dict[str, Any], prompt: Any) -> None:
+def test_completions(client: httpx2.Client, given_fields: dict[str, Any], prompt: Any) -> None:
     check(client, "/v1/completions", written({"prompt": prompt, **given_fields}))
 
 
 @relaxed
 @given(body=st.binary(max_size=60), path=st.sampled_from(["/tokenize", "/detokenize"]))
-def test_bytes(client: httpx.Client, body: bytes, path: str) -> None:
+def test_bytes(client: httpx2.Client, body: bytes, path: str) -> None:
     check(client, path, body)
 
 
@@ -98,5 +98,5 @@ def test_bytes(client: httpx.Client, body: bytes, path: str) -> None:
 @given(body=st.dictionaries(st.sampled_from(["content", "prompt", "messages", "tokens", "model",
        "add_special", "with_pieces", "parse_special"]), values, max_size=4),
        path=st.sampled_from(["/tokenize", "/detokenize"]))  # fmt: skip
-def test_tokens(client: httpx.Client, body: dict[str, Any], path: str) -> None:
+def test_tokens(client: httpx2.Client, body: dict[str, Any], path: str) -> None:
     check(client, path, written(body))

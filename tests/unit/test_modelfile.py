@@ -150,3 +150,18 @@ def test_tabs_separate_as_blanks_do() -> None:
     read = parse("FROM\tx\nPARAMETER\ttemperature\t0.5\nMESSAGE\tuser\thi there\n").settings
     assert read.parameters == {"temperature": 0.5}
     assert read.messages == (("user", "hi there"),)
+
+
+def test_what_ollama_says_without_effect() -> None:
+    unset = "PARAMETER num_predict -1\nPARAMETER seed -1"
+    read = parse(f'FROM "a b.gguf"\nRENDERER gemma4\nPARSER gemma4\n{unset}')
+    assert read.base == "a b.gguf" and not read.settings
+    assert [note.split()[0] for note in read.notes] == ["RENDERER", "PARSER"]
+
+
+def test_plain_quotes_over_several_lines() -> None:
+    read = parse('FROM m\nSYSTEM "You are\nbrief."\nPARAMETER top_k 3').settings
+    assert read.system == "You are\nbrief." and read.parameters == {"top_k": 3}
+    # One quote alone is a part of the text.
+    read = parse('FROM m\nSYSTEM "open\nPARAMETER stop "x"').settings
+    assert read.system == '"open' and read.parameters == {"stop": ("x",)}

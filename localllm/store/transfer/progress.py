@@ -38,19 +38,12 @@ class Meter:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
-        self._last_moved = float("-inf")
 
     def bytes_per_s(self, received: int) -> float:
         """The speed, given the bytes that have come over the network until now."""
         now = time.monotonic()
-        if self._samples and received != self._samples[-1][1]:
-            self._last_moved = now
         self._samples.append((now, received))
         while now - self._samples[0][0] > WINDOW_S:
             self._samples.popleft()
         began, before = self._samples[0]
         return (received - before) / (now - began) if now > began else 0.0
-
-    def moving(self) -> bool:
-        """Whether bytes came within the last second."""
-        return time.monotonic() - self._last_moved < 1.0
