@@ -62,12 +62,13 @@ def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:
     while n <= runner.max_batch_tokens:
         taken = [_step_seconds(runner, n) for _ in range(2)]
         sizes.append(n)
-        seconds.append(max([min(taken), *seconds[-1:]]))
+        seconds.append(min(taken))
         # The next size takes at most twice as long, twice.
         if time.perf_counter() + 4 * min(taken) > ends:
             break
         n *= 2
-    return CostCurve(tuple(sizes), tuple(seconds))
+    # What disturbs only adds: no step is slower than a larger one was.
+    return CostCurve(tuple(sizes), tuple(min(seconds[i:]) for i in range(len(seconds))))
 
 
 def _step_seconds(runner: Runner, n_tokens: int) -> float:
