@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localllm.engine.runner import Feed, Model, Runner, SequenceState
+from localllm.engine.blocks import SequenceState
+from localllm.engine.runner import Feed, Model, Runner
 
 STEP_TRIES = 2  # of a step that is timed alone, the shortest counts
 

@@ -51,6 +51,13 @@ class ServeCommand(click.Command):
     show_default=True,
     help="Requests that may wait.",
 )
+@click.option(
+    "--parallel",
+    type=Number(int, 1, 1024),
+    default=8,
+    show_default=True,
+    help="Answers that are computed at once; further ones wait.",
+)
 @click.option("--tls-cert", metavar="FILE", help="Serve https with this certificate (PEM).")
 @click.option("--tls-key", metavar="FILE", help="Its key, if it is not in the same file.")
 @click.option(
@@ -145,6 +152,7 @@ def _load(found: Found, options: dict[str, Any]) -> Any:
                     mmap=options["mmap"],
                 ),
                 max_queue=options["max_queue"],
+                n_sequences=options["parallel"],
                 progress=lambda share: line.draw(f"loading {found.label} {share:4.0%}"),
                 notice=notice,
             )

@@ -50,12 +50,12 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--ssl-certfile --ssl-cert-file", to="--tls-cert"),
     Flag("--ssl-keyfile --ssl-key-file", to="--tls-key"),
     Flag("-t", to="--threads"),
+    Flag("--max-num-seqs -np", to="--parallel"),
     Flag("-m --model -hf -hfr --hf-repo", to="NAME"),
     # Without a meaning here
     Flag("--gpu-memory-utilization", say=f"{_CPU}; localllm plan shows the memory it takes"),
     Flag("-ngl --gpu-layers --n-gpu-layers", say=_CPU),
     Flag("--device --main-gpu -mg --split-mode -sm --tensor-split -ts", say=_CPU),
-    Flag("--max-num-seqs -np --parallel", say="there are no slots: requests wait for their turn"),
     Flag("--max-num-batched-tokens -b --batch-size -ub --ubatch-size", say=_BATCH),
     Flag("--enable-chunked-prefill -cb --cont-batching --no-cont-batching", "", say=_BATCH),
     Flag("--enable-prefix-caching", "", say=_CACHE),

@@ -8,6 +8,7 @@ sequence writes to it. The native side only knows block numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from localllm.errors import LocalLLMError
 
@@ -23,14 +24,32 @@ class PoolFullError(LocalLLMError):
     """No free block is left in a layer group."""
 
 
+class BlockCache(Protocol):
+    """Who keeps blocks for later, with one reference of its own on each."""
+
+    def n_idle(self, group: int) -> int:
+        """Blocks of a group that nobody else holds."""
+
+    def reclaim(self, group: int) -> None:
+        """Releases an idle block of a group."""
+
+    def became_idle(self, group: int, block: int) -> None:
+        """One reference is left on a block."""
+
+    def became_used(self, group: int, block: int) -> None:
+        """A block that had one reference has a second one."""
+
+
 class BlockPool:
-    """Reference counts and free lists, one per layer group.
+    """Reference counts and free lists, one per layer group. A `cache` gives idle blocks up when no
+    free one is left.
 
     `capacity` [n_groups]: blocks in each group.
     """
 
     def __init__(self, capacity: Sequence[int]) -> None:
         self.capacity = tuple(capacity)
+        self.cache: BlockCache | None = None
         self._references = [[0] * n for n in capacity]
         # The lowest numbers are handed out first: memory is committed when a block is first used.
         self._free = [list(range(n - 1, -1, -1)) for n in capacity]
@@ -42,11 +61,18 @@ class BlockPool:
     def n_free(self, group: int) -> int:
         return len(self._free[group])
 
+    def n_available(self, group: int) -> int:
+        """Blocks that `allocate` can give: free ones, and those that only the cache holds."""
+        idle = 0 if self.cache is None else self.cache.n_idle(group)
+        return len(self._free[group]) + idle
+
     def references(self, group: int, block: int) -> int:
         return self._references[group][block]
 
     def allocate(self, group: int) -> int:
         """A block with one reference. Raises `PoolFullError`."""
+        if not self._free[group] and self.cache is not None and self.cache.n_idle(group):
+            self.cache.reclaim(group)
         if not self._free[group]:
             raise PoolFullError(
                 f"all {self.capacity[group]} KV blocks of layer group {group} are in use",
@@ -60,6 +86,8 @@ class BlockPool:
         if self._references[group][block] < 1:
             raise ValueError(f"block {block} of group {group} is free and cannot be shared")
         self._references[group][block] += 1
+        if self.cache is not None and self._references[group][block] == 2:
+            self.cache.became_used(group, block)
 
     def release(self, group: int, block: int) -> None:
         """Drops one reference; the last one makes the block free."""
@@ -69,6 +97,8 @@ class BlockPool:
         self._references[group][block] = count - 1
         if count == 1:
             self._free[group].append(block)
+        elif count == 2 and self.cache is not None:
+            self.cache.became_idle(group, block)
 
     def free_blocks(self, group: int) -> tuple[int, ...]:
         return tuple(self._free[group])
@@ -143,12 +173,37 @@ class BlockTable:
                     self._pool.release(group, blocks[i])
                     blocks[i] = copy
 
+    def missing(self, first_pos: int, n_tokens: int) -> list[int]:
+        """Blocks per group that `prepare` would allocate, if all that is shared stays shared."""
+        first, last = first_pos // BLOCK_TOKENS, (first_pos + n_tokens - 1) // BLOCK_TOKENS
+        return [
+            max(0, last + 1 - len(blocks))
+            + sum(self._pool.references(group, block) > 1 for block in blocks[first : last + 1])
+            for group, blocks in enumerate(self.entries)
+        ]
+
+    def holds_blocks(self) -> bool:
+        return any(block >= 0 for blocks in self.entries for block in blocks)
+
     def clear(self) -> None:
         for group, blocks in enumerate(self.entries):
             for block in blocks:
                 if block >= 0:
                     self._pool.release(group, block)
             blocks.clear()
+
+
+class SequenceState:
+    """A sequence known to a runner: how many of its tokens are in the pool, and where."""
+
+    def __init__(self, table: BlockTable, n_computed: int = 0) -> None:
+        self.table = table
+        self.n_computed = n_computed
+
+    def truncate(self, n_tokens: int) -> None:
+        """Forgets all but the first `n_tokens`; `table.reaches` must hold for them."""
+        self.table.truncate(n_tokens)
+        self.n_computed = min(self.n_computed, n_tokens)
 
 
 def _first_seen(position: int, window: int) -> int:

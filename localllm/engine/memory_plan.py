@@ -28,6 +28,8 @@ TEXT_BYTES_PER_TOKEN = 660
 CONTEXTS = (2048, 8192, 32768, 131072)
 #: A conversation keeps its sequence and one fork of it (see paged.py).
 N_SEQUENCES = 2
+#: A server runs this many sequences at once, unless told otherwise.
+N_SERVED = 8
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,11 @@ class Blueprint:
     def kv_block_bytes(self, kv_type: str, group: int) -> int:
         return int(lib.llm_kv_block_bytes(self._packed, kv_type_number(kv_type), group))
 
-    def kv_bytes(self, kv_type: str, n_tokens: int) -> int:
-        """Bytes of the KV pool of a conversation of `n_tokens`, all layer groups."""
+    def kv_bytes(self, kv_type: str, n_tokens: int, n_sequences: int = N_SEQUENCES) -> int:
+        """Bytes of a KV pool for `n_tokens` in n_sequences together, all layer groups."""
         batch = min(MAX_BATCH_TOKENS, n_tokens)
         return sum(
-            blocks_needed(window, n_tokens, batch, N_SEQUENCES)
+            blocks_needed(window, n_tokens, batch, n_sequences)
             * self.kv_block_bytes(kv_type, group)
             for group, window in enumerate(self.info.group_window)
         )
@@ -186,6 +188,31 @@ def fitting(
     if n_ctx or not room.free_bytes:
         return blueprint.plan(n_ctx or trained, kv_type, raw=from_file)
     return blueprint.plan(_largest(blueprint, kv_type, room, raw=from_file), kv_type, raw=from_file)
+
+
+def shared_pool(
+    blueprint: Blueprint, plan: MemoryPlan, room: Room, n_sequences: int
+) -> tuple[int, int]:
+    """(sequences, tokens) of a pool that as many as n_sequences share: the whole context for each,
+    or as many tokens as take no more than the cache's share of what the weights leave free, but one
+    whole context. Fewer sequences, if their windows alone take more."""
+    if not room.free_bytes:
+        return n_sequences, plan.n_ctx
+    left = room.free_bytes - plan.weight_bytes - plan.scratch_bytes - plan.text_bytes
+
+    def fits(n: int) -> bool:
+        n_bytes = blueprint.kv_bytes(plan.kv_type, n, n_sequences)
+        return n_bytes <= left * KV_SHARE_OF_FREE_MEMORY
+
+    while n_sequences > 1 and not fits(plan.n_ctx):
+        n_sequences //= 2
+    low, high = plan.n_ctx, plan.n_ctx * n_sequences
+    if fits(high):
+        return n_sequences, high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return n_sequences, low
 
 
 def _largest(blueprint: Blueprint, kv_type: str, room: Room, *, raw: bool) -> int:

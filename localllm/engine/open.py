@@ -19,6 +19,7 @@ from localllm.engine.memory_plan import (
     Blueprint,
     Room,
     fitting,
+    shared_pool,
 )
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner
@@ -98,13 +99,15 @@ def open_parts(
     *,
     progress: Callable[[float], None] | None = None,
     notice: Notice | None = None,
+    n_sequences: int = 1,
 ) -> Parts:
-    """Loads a model file for one conversation at a time; see `Session.open`."""
+    """Loads a model file; see `Session.open`. n_sequences: as many run at once in our own engine,
+    over a pool that they share; 1: one conversation at a time."""
     _check_threads(options.n_threads)
     say = notice or (lambda line: None)
 
     def native() -> Parts:
-        return _open_native(path, options, progress, say)
+        return _open_native(path, options, progress, say, n_sequences)
 
     def second() -> Parts:
         from localllm.engine.llama_open import open_llama_cpp
@@ -117,14 +120,23 @@ def open_parts(
 
 
 def _open_native(
-    path: Path, options: OpenOptions, progress: Callable[[float], None] | None, say: Notice
+    path: Path,
+    options: OpenOptions,
+    progress: Callable[[float], None] | None,
+    say: Notice,
+    n_sequences: int,
 ) -> Parts:
     reading = InBackground(lambda: read_text_side(path))
     with Blueprint(path, n_threads=options.n_threads, isa=options.isa) as blueprint:
         raw = True if options.mmap else None
-        plan = fitting(
-            blueprint, Room.here(), n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw
-        )
+        room = Room.here()
+        plan = fitting(blueprint, room, n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw)
+        n_pool = plan.n_ctx
+        if n_sequences > 1:
+            asked = n_sequences
+            n_sequences, n_pool = shared_pool(blueprint, plan, room, n_sequences)
+            if n_sequences < asked:
+                say(f"memory is for {n_sequences} answers at once, {asked} were asked for")
         trained = blueprint.info.n_ctx_train
     model = Model.load(
         path,
@@ -159,10 +171,10 @@ def _open_native(
         runner = Runner(
             model,
             kv_type=options.kv_type,
-            n_ctx_tokens=n_ctx,
-            max_batch_tokens=min(MAX_BATCH_TOKENS, n_ctx),
-            max_sequences=1,
-            n_forks=N_SEQUENCES - 1,
+            n_ctx_tokens=n_pool,
+            max_batch_tokens=max(n_sequences, min(MAX_BATCH_TOKENS, n_ctx)),
+            max_sequences=n_sequences,
+            n_forks=N_SEQUENCES - 1 if n_sequences == 1 else 0,
             n_sampled=n_vocab,
         )
     except OutOfMemoryError as e:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localllm.engine.runner import Feed, Model, Runner, SequenceState
+from localllm.engine.blocks import SequenceState
+from localllm.engine.runner import Feed, Model, Runner
 from localllm.engine.sampling import Sampled, Sampler
 from localllm.errors import UnsupportedError
 

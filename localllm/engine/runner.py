@@ -17,7 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from localllm import native
-from localllm.engine.blocks import BLOCK_TOKENS, ROLLBACK_TOKENS, BlockPool, BlockTable
+from localllm.engine.blocks import (
+    BLOCK_TOKENS,
+    ROLLBACK_TOKENS,
+    BlockPool,
+    BlockTable,
+    SequenceState,
+)
 from localllm.engine.sampling import LogprobRows, Sampled, Sampler
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.native import ffi, lib
@@ -136,19 +142,6 @@ class Model:
         self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
     ) -> None:
         self.close()
-
-
-class SequenceState:
-    """A sequence known to a runner: how many of its tokens are in the pool, and where."""
-
-    def __init__(self, table: BlockTable, n_computed: int = 0) -> None:
-        self.table = table
-        self.n_computed = n_computed
-
-    def truncate(self, n_tokens: int) -> None:
-        """Forgets all but the first `n_tokens`; `table.reaches` must hold for them."""
-        self.table.truncate(n_tokens)
-        self.n_computed = min(self.n_computed, n_tokens)
 
 
 @dataclass(frozen=True)
@@ -282,9 +275,11 @@ class Runner:
         want_logits: bool = False,
         all_logits: bool = False,
         n_logprobs: int | None = None,
+        check: bool = True,
     ) -> StepResult:
         """Computes all new tokens of all feeds in one step. n_logprobs: log probabilities of the
-        sampled token and of this many likeliest ones (0 to 20) are wanted.
+        sampled token and of this many likeliest ones (0 to 20) are wanted. check: a sequence whose
+        output is not a number (NaN) is an error; else its token is -1.
 
         Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced and no
         sampler has accepted a token.
@@ -312,7 +307,8 @@ class Runner:
         for feed in feeds:
             feed.sequence.n_computed += len(feed.tokens)
         tokens = [out[i] if feed.sample else None for i, feed in enumerate(feeds)]
-        self._check_sampled(tokens)
+        if check:
+            self._check_sampled(tokens)
         return StepResult(tokens, logits, rows)
 
     def prefill(self, feed: Feed) -> StepResult:
@@ -330,11 +326,12 @@ class Runner:
         stop_tokens: Sequence[int] = (),
         *,
         n_logprobs: int | None = None,
+        check: bool = True,
     ) -> list[list[Sampled]]:
         """Up to k steps, each sequence fed its own last sample; one token per feed to begin with.
 
         Returns per feed the sampled tokens, equally many for all: fewer than k when one of them is
-        a stop token or the run was cancelled after a step.
+        a stop token, or -1 (see `step`), or the run was cancelled after a step.
         """
         feeds = list(feeds)
         if any(len(feed.tokens) != 1 for feed in feeds):
@@ -357,7 +354,8 @@ class Runner:
         for feed in feeds:
             feed.sequence.n_computed += n_done[0]
         tokens = out[: n_done[0]].tolist()
-        self._check_sampled([token for row in tokens for token in row])
+        if check:
+            self._check_sampled([token for row in tokens for token in row])
         return [
             [
                 Sampled(row[i]) if rows is None else rows.sampled(step * len(feeds) + i)
@@ -368,10 +366,7 @@ class Runner:
 
     def _check_sampled(self, tokens: Iterable[int | None]) -> None:
         if any(token == -1 for token in tokens):
-            raise LocalLLMError(
-                "the model's output is not a number (NaN) for this sequence",
-                hint="the file may be damaged: check it, or pull it again",
-            )
+            raise not_a_number()
 
     def _copy_block(self, group: int, source: int, destination: int) -> None:
         native.call(lib.llm_kv_copy_block, self._pool, group, source, destination)
@@ -417,6 +412,13 @@ class Runner:
             if getattr(self, name) is not None:
                 ffi.release(getattr(self, name))
                 setattr(self, name, None)
+
+
+def not_a_number() -> LocalLLMError:
+    return LocalLLMError(
+        "the model's output is not a number (NaN) for this sequence",
+        hint="the file may be damaged: check it, or pull it again",
+    )
 
 
 def blocks_needed(window: int, n_ctx_tokens: int, max_batch_tokens: int, n_sequences: int) -> int:

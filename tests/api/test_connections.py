@@ -182,11 +182,12 @@ def test_strict_refuses_unknown_fields(fake_info: LoadedModel) -> None:
 
 
 def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> None:
-    """One after another they get what each gets alone, and those that leave are skipped."""
+    """Together they get what each gets alone, and those that leave are skipped."""
     service = open_service(
         ModelFile(tiny("llama", "F32"), "tiny"),
         OpenOptions(engine="native", n_ctx=512),
         max_queue=3,
+        n_sequences=2,
     )
     with running(service, names=("tiny",)) as server:
 
@@ -214,10 +215,11 @@ def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> No
         data = json.dumps(long).encode()
         head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json"
         raw = f"{head}\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
-        leaving = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
-        leaving[0].sendall(raw)
-        wait(lambda: service.state().running == 1)
-        for connection in leaving[1:]:
+        leaving = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        for connection in leaving[:2]:
+            connection.sendall(raw)
+        wait(lambda: service.state().running == 2)
+        for connection in leaving[2:]:
             connection.sendall(raw)
         wait(lambda: service.state().waiting == 3)
         full = httpx2.post(f"{server.url}/v1/completions", json={"prompt": "x"})

@@ -33,16 +33,18 @@ def test_vllm_command_lines_work() -> None:
         "--dtype auto"
     )
     got = translate(line.split())
-    ours = "m --ctx 4096 --kv-type q8_0 --name a --name b --api-key secret-key --port 9"
+    ours = (
+        "m --ctx 4096 --parallel 64 --kv-type q8_0 --name a --name b --api-key secret-key --port 9"
+    )
     assert got.args == ours.split()
-    assert len(got.notes) == 12 and got.notes[0].startswith("--gpu-memory-utilization: ")
+    assert len(got.notes) == 11 and got.notes[0].startswith("--gpu-memory-utilization: ")
 
 
 def test_llama_server_command_lines_work() -> None:
     line = (
         "-m x.gguf -c 8192 -ngl 99 -t 4 -np 4 -cb -fa on -ctk q8_0 --jinja -a n,o --mlock -fa -b 1"
     )
-    ours = "x.gguf --ctx 8192 --threads 4 --kv-type q8_0 --name n --name o"
+    ours = "x.gguf --ctx 8192 --threads 4 --parallel 4 --kv-type q8_0 --name n --name o"
     assert translate(line.split()).args == ours.split()
     assert translate(["-hf", "a/b:Q4_0"]).args == ["hf.co/a/b:Q4_0"]
     origins = ["--allowed-origins", '["http://a:1","http://b"]']

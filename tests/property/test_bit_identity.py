@@ -28,7 +28,8 @@ from reference.engine import (
 )
 
 from localllm import native
-from localllm.engine.runner import Feed, Model, Runner, SequenceState
+from localllm.engine.blocks import SequenceState
+from localllm.engine.runner import Feed, Model, Runner
 from localllm.engine.sampling import Sampler
 from localllm.params import GenerateParams
 from models.tiny.make import ARCHITECTURES, TYPES, fits

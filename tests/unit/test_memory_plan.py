@@ -16,6 +16,7 @@ from localllm.engine.memory_plan import (
     Blueprint,
     Room,
     fitting,
+    shared_pool,
     survey,
 )
 from localllm.engine.runner import Model, Runner
@@ -138,6 +139,30 @@ def test_what_cannot_run_is_refused_with_what_could(seventy: tuple[Path, int]) -
 def test_unknown_memory_means_no_limit(tiny: Callable[[str, str], Path]) -> None:
     with Blueprint(tiny("llama", "Q4_0")) as blueprint:
         assert fitting(blueprint, Room(0, 0)).n_ctx == blueprint.info.n_ctx_train
+
+
+def test_a_pool_that_sequences_share(tiny: Callable[[str, str], Path]) -> None:
+    path = tiny("gemma3", "Q4_0")
+    with Blueprint(path, n_threads=1) as blueprint:
+        plan = blueprint.plan(600)
+        held = plan.weight_bytes + plan.scratch_bytes + plan.text_bytes
+
+        def room_for(n_tokens: int, n_sequences: int) -> Room:
+            n_bytes = blueprint.kv_bytes("f16", n_tokens, n_sequences)
+            return Room(192 * GB, held + 2 * n_bytes)
+
+        assert shared_pool(blueprint, plan, Room(192 * GB, 180 * GB), 8) == (8, 8 * 600)
+        n_sequences, n_tokens = shared_pool(blueprint, plan, room_for(1600, 8), 8)
+        assert n_sequences == 8 and 1600 <= n_tokens < 1600 + 32
+        assert shared_pool(blueprint, plan, room_for(600, 2), 8)[0] == 2
+        assert shared_pool(blueprint, plan, Room(0, 0), 8) == (8, 600)
+        planned = blueprint.kv_bytes("f16", 1600, 8)
+    with Model.load(path, n_threads=1) as model:
+        runner = Runner(
+            model, n_ctx_tokens=1600, max_batch_tokens=MAX_BATCH_TOKENS, max_sequences=8
+        )
+        assert runner.kv_bytes == planned
+        runner.close()
 
 
 def test_the_survey_is_plain_data(tiny: Callable[[str, str], Path]) -> None:

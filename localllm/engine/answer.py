@@ -1,0 +1,78 @@
+"""From the tokens of an answer to its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localllm.engine.exchange import Chunk, TokenLogprobs
+from localllm.engine.sampling import Sampled
+from localllm.params import GenerateParams
+from localllm.text.answer_stream import AnswerStream
+from localllm.text.reasoning import ReasoningFormat
+from localllm.text.tokenizer import Tokenizer
+
+
+class Answer:
+    """The text side of one answer. room: tokens of the context behind the prompt."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        params: GenerateParams,
+        room: int,
+        *,
+        reasoning: ReasoningFormat | None,
+        opened: bool,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._stream = AnswerStream(tokenizer, reasoning=reasoning, opened=opened, stop=params.stop)
+        self._limit = room if params.max_tokens is None else min(room, params.max_tokens)
+        self.n_generated = 0
+        self.n_reasoning = 0
+
+    @property
+    def n_left(self) -> int:
+        """The most tokens that may still come."""
+        return self._limit - self.n_generated
+
+    def feed(self, sampled: Sequence[Sampled], *, cancelled: bool = False) -> Chunk:
+        """What sampled tokens add. An end in the midst of them drops the ones behind."""
+        text, reasoning, reason = "", "", None
+        tokens: list[int] = []
+        for each in sampled:
+            self.n_generated += 1
+            tokens.append(each.token)
+            if each.token in self._tokenizer.stop_ids:
+                reason = "stop"
+                break
+            delta = self._stream.feed(each.token)
+            text += delta.text
+            reasoning += delta.reasoning
+            self.n_reasoning += bool(delta.reasoning)
+            if delta.stopped:
+                reason = "stop"
+                break
+        if reason is None and self.n_left <= 0:
+            reason = "length"
+        if reason is None and cancelled:
+            reason = "cancelled"
+        if reason is not None:
+            delta = self._stream.finish()
+            text, reasoning = text + delta.text, reasoning + delta.reasoning
+            reason = "stop" if delta.stopped else reason
+        logprobs = self._logprobs(sampled[: len(tokens)])
+        return Chunk(text, tuple(tokens), reason, reasoning, logprobs)
+
+    def _logprobs(self, sampled: Sequence[Sampled]) -> tuple[TokenLogprobs, ...]:
+        return tuple(
+            TokenLogprobs(
+                self._piece(each.token),
+                each.logprob,
+                tuple((self._piece(token), value) for token, value in each.top),
+            )
+            for each in sampled
+            if each.logprob is not None
+        )
+
+    def _piece(self, token: int) -> str:
+        return self._tokenizer.token_bytes(token).decode("utf-8", "replace")

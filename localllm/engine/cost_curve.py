@@ -1,0 +1,117 @@
+"""What a step of n tokens costs here, and how many tokens of prompts a step may take beside those
+that decode."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from localllm.engine.runner import Feed, Runner
+
+#: A step that decodes may take this many times as long with prompts beside.
+SLOWER = 1.5
+#: However costly, a step takes at least this many tokens of a prompt: prompts go on.
+LEAST_BESIDE = 8
+#: A measurement takes about this long at the most.
+MEASURE_SECONDS = 0.8
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """seconds[i] is what a step of sizes[i] tokens takes; both rise."""
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def cost(self, n_tokens: int) -> float:
+        """Seconds of a step, on the straight line between the sizes measured."""
+        i = min(max(1, bisect_left(self.sizes, n_tokens)), len(self.sizes) - 1)
+        if i < 1:
+            return self.seconds[0] * n_tokens / self.sizes[0]
+        (x0, x1), (y0, y1) = self.sizes[i - 1 : i + 1], self.seconds[i - 1 : i + 1]
+        return max(self.seconds[0], y0 + (y1 - y0) * (n_tokens - x0) / (x1 - x0))
+
+    def budget(self, n_decoding: int, most: int) -> int:
+        """Tokens of a step in which n_decoding sequences decode, at most `most`: as many as cost
+        `SLOWER` times what these cost alone. If none does: as many as cost the least each."""
+        if not n_decoding:
+            sizes = [most, *(n for n in self.sizes if n < most)]
+            return min(sizes, key=lambda n: (self.cost(n) / n, -n))
+        limit = SLOWER * self.cost(n_decoding)
+        low, high = n_decoding, most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.cost(middle) <= limit else (low, middle)
+        return min(most, max(low, n_decoding + LEAST_BESIDE))
+
+
+def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:
+    """Times steps of 1, 2, 4 and so on tokens in an empty pool, the quicker of two each, until the
+    time is up."""
+    sizes: list[int] = []
+    seconds: list[float] = []
+    ends = time.perf_counter() + max_seconds
+    n = 1
+    while n <= runner.max_batch_tokens:
+        taken = [_step_seconds(runner, n) for _ in range(2)]
+        sizes.append(n)
+        seconds.append(min(taken))
+        # The next size takes at most twice as long, twice.
+        if time.perf_counter() + 4 * min(taken) > ends:
+            break
+        n *= 2
+    # What disturbs only adds: no step is slower than a larger one was.
+    return CostCurve(tuple(sizes), tuple(min(seconds[i:]) for i in range(len(seconds))))
+
+
+def _step_seconds(runner: Runner, n_tokens: int) -> float:
+    sequence = runner.new_sequence()
+    try:
+        began = time.perf_counter()
+        runner.step([Feed(sequence, [0] * n_tokens)], check=False)
+        return time.perf_counter() - began
+    finally:
+        runner.free(sequence)
+
+
+def kept(path: Path) -> CostCurve | None:
+    """A curve from a file, None if there is no good one."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        curve = CostCurve(
+            tuple(int(n) for n in raw["sizes"]), tuple(float(s) for s in raw["seconds"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    good = len(curve.sizes) == len(curve.seconds) > 0 and curve.sizes[0] == 1
+    rising = _rises(curve.sizes, strictly=True) and _rises(curve.seconds, strictly=False)
+    return curve if good and rising and 0 < curve.seconds[0] < 3600 else None
+
+
+def _rises(values: Sequence[float], *, strictly: bool) -> bool:
+    return all(
+        values[i - 1] < values[i] or (not strictly and values[i - 1] == values[i])
+        for i in range(1, len(values))
+    )
+
+
+def measured(runner: Runner, folder: Path, about: Sequence[str]) -> CostCurve:
+    """The curve of a model on this machine, measured once: `about` names all that it depends on."""
+    what = "\n".join([str(_FORMAT), *about, str(runner.max_batch_tokens)])
+    path = folder / f"{blake2b(what.encode(), digest_size=16).hexdigest()}.json"
+    curve = kept(path)
+    if curve is None:
+        curve = measure(runner)
+        with contextlib.suppress(OSError):  # then it is measured again next time
+            folder.mkdir(parents=True, exist_ok=True)
+            own = path.with_suffix(f".{time.time_ns()}.part")
+            own.write_text(json.dumps({"sizes": curve.sizes, "seconds": curve.seconds}))
+            own.replace(path)
+    return curve

@@ -1,0 +1,332 @@
+"""Step by step over many requests: what the scheduler plans is computed, stored and told.
+
+All of it belongs to one thread; see service.py for the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from localllm.engine.answer import Answer
+from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
+from localllm.engine.cost_curve import CostCurve
+from localllm.engine.generate import RUN_SECONDS, run_steps
+from localllm.engine.prefix_cache import Mark, PrefixCache
+from localllm.engine.request import Emit, Event, Failed, Finished, Piece, Request, Timings, Usage
+from localllm.engine.runner import Feed, Runner, not_a_number
+from localllm.engine.sampling import Sampled, Sampler, sampler_of
+from localllm.engine.scheduler import Entry, Scheduler, rank
+from localllm.errors import CancelledError, LocalLLMError
+from localllm.text.tokenizer import Tokenizer
+
+log = logging.getLogger("localllm.engine")
+
+
+@dataclass(eq=False, kw_only=True)
+class Choice(Entry):
+    """One answer of a request."""
+
+    job: Job
+    index: int
+    answer: Answer
+    sampler: Sampler
+    mark: Mark | None = None  # what of it is in the prefix cache
+    n_cached: int = 0  # tokens of the prompt that were there at its first begin
+
+
+@dataclass(eq=False)
+class Job:
+    """A request in the engine."""
+
+    request: Request
+    emit: Emit
+    arrival: int
+    submitted_s: float
+    choices: list[Choice] = field(default_factory=list)
+    n_open: int = 0  # choices that have not ended
+    began_s: float | None = None
+    first_token_s: float | None = None
+
+
+def job_of(
+    request: Request,
+    emit: Emit,
+    arrival: int,
+    *,
+    tokenizer: Tokenizer,
+    n_ctx: int,
+    table: Callable[[], BlockTable],
+) -> Job:
+    """A request made ready. Raises `ArgumentError` for parameters or tokens out of range."""
+    job = Job(request, emit, arrival, time.monotonic(), n_open=request.n)
+    for index in range(request.n):
+        seed = (request.params.seed + index) % 2**64
+        sampler = sampler_of(dataclasses.replace(request.params, seed=seed), tokenizer)
+        sampler.accept(request.prompt)
+        answer = Answer(
+            tokenizer,
+            request.params,
+            n_ctx - len(request.prompt),
+            reasoning=request.reasoning,
+            opened=request.opened,
+        )
+        choice = Choice(
+            rank(arrival, request.priority, index),
+            list(request.prompt),
+            SequenceState(table()),
+            holds_last=request.n > 1 and index == 0,
+            job=job,
+            index=index,
+            answer=answer,
+            sampler=sampler,
+        )
+        job.choices.append(choice)
+    return job
+
+
+@dataclass
+class Counts:
+    """They only grow."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    hit_tokens: int = 0
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+
+
+class Loop:
+    """`ended` is called with every job that is over, before its last event."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        cache: PrefixCache,
+        costs: CostCurve,
+        stop_ids: list[int],
+        ended: Callable[[Job], None],
+    ) -> None:
+        self._runner, self._cache, self._costs = runner, cache, costs
+        self._stop_ids, self._ended = stop_ids, ended
+        self.scheduler: Scheduler[Choice] = Scheduler(
+            runner.blocks,
+            runner.model.info.group_window,
+            max_sequences=runner.max_sequences,
+            max_step_tokens=runner.max_batch_tokens,
+            begin=self._begin,
+        )
+        self.counts = Counts()
+        self._step_s = RUN_SECONDS  # of a step that only decodes
+        self._last_run = 1  # steps of the last hand-over
+        self._jobs: set[Job] = set()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """The first choice computes the prompt; the others share it then."""
+        self._jobs.add(job)
+        self.scheduler.add(job.choices[0])
+
+    def fail(self, job: Job, error: LocalLLMError) -> None:
+        """Ends a job, if it has not ended yet."""
+        if job not in self._jobs:
+            return
+        self._jobs.remove(job)
+        for choice in job.choices:
+            self.scheduler.remove(choice)
+        self._ended(job)
+        _emit(job, Failed(error))
+
+    def fail_all(self, error: LocalLLMError) -> None:
+        for job in list(self._jobs):
+            self.fail(job, error)
+
+    def step(self, *, alone: bool) -> None:
+        """One hand-over to the native side. alone: nothing waits to be added, so it may be a run of
+        several steps."""
+        n_forked = self._fork()
+        running = self.scheduler.running
+        n_decoding = sum(choice.n_pending == 1 for choice in running)
+        budget = self._costs.budget(n_decoding, self._runner.max_batch_tokens)
+        plan = self.scheduler.plan(budget)
+        if not plan:
+            held = any(choice.holds_last and choice.n_pending == 0 for choice in running)
+            if not held and not n_forked and self._jobs:
+                oldest = min(self._jobs, key=lambda job: job.choices[0].rank)
+                self.fail(oldest, PoolFullError("the cache has no room for this request"))
+            return
+        now = time.monotonic()
+        for choice, _ in plan:
+            if choice.job.began_s is None:
+                choice.job.began_s = now
+                self.counts.prompt_tokens += len(choice.job.request.prompt)
+                self.counts.hit_tokens += choice.n_cached
+        choices = [choice for choice, _ in plan]
+        only_decodes = all(choice.n_pending == 1 for choice in choices)
+        if only_decodes and alone and not self.scheduler.waiting and len(plan) == len(running):
+            self._decode(choices, self._run_length(choices))
+        else:
+            self._compute(plan)
+        if only_decodes:
+            self._step_s = (time.monotonic() - now) / max(1, self._last_run)
+
+    def _run_length(self, choices: list[Choice]) -> int:
+        k = min(run_steps(self._step_s), *(choice.answer.n_left for choice in choices))
+        pool = self._runner.blocks
+        wanted = [0] * pool.n_groups
+        for choice in choices:
+            sequence = choice.sequence
+            for group, n in enumerate(sequence.table.missing(sequence.n_computed, k)):
+                wanted[group] += n
+        fits = all(n <= pool.n_available(group) for group, n in enumerate(wanted))
+        return k if fits else 1
+
+    def _decode(self, choices: list[Choice], k: int) -> None:
+        feeds = [
+            Feed(choice.sequence, choice.tokens[-1:], sampler=choice.sampler) for choice in choices
+        ]
+        n_logprobs = _n_logprobs(choices)
+        try:
+            rows = self._runner.decode(feeds, k, self._stop_ids, n_logprobs=n_logprobs, check=False)
+        except CancelledError:
+            return
+        except LocalLLMError as e:
+            self._one_by_one([(choice, 1) for choice in choices], e)
+            return
+        self._last_run = len(rows[0])
+        self.counts.steps += len(rows[0])
+        self.counts.computed_tokens += len(rows[0]) * len(rows)
+        for choice, sampled in zip(choices, rows, strict=True):
+            self._take(choice, sampled)
+
+    def _compute(self, plan: list[tuple[Choice, int]]) -> None:
+        feeds = []
+        for choice, n in plan:
+            first = choice.sequence.n_computed
+            last = first + n == len(choice.tokens)
+            tokens = choice.tokens[first : first + n]
+            feeds.append(Feed(choice.sequence, tokens, last, choice.sampler if last else None))
+        n_logprobs = _n_logprobs(
+            [choice for (choice, _), feed in zip(plan, feeds, strict=True) if feed.sample]
+        )
+        try:
+            result = self._runner.step(feeds, n_logprobs=n_logprobs, check=False)
+        except CancelledError:
+            return
+        except LocalLLMError as e:
+            self._one_by_one(plan, e)
+            return
+        self._last_run = 1
+        self.counts.steps += 1
+        self.counts.computed_tokens += sum(n for _, n in plan)
+        for i, (choice, _) in enumerate(plan):
+            if feeds[i].sample:
+                self._take(choice, [result.sampled(i)])
+            else:
+                self._store(choice)
+
+    def _one_by_one(self, plan: list[tuple[Choice, int]], error: LocalLLMError) -> None:
+        """A step failed before anything advanced: who fails alone ends, the others go on."""
+        if len(plan) == 1:
+            self.fail(plan[0][0].job, error)
+            return
+        for choice, n in plan:
+            if choice.job in self._jobs:
+                self._compute([(choice, n)])
+
+    def _take(self, choice: Choice, sampled: list[Sampled]) -> None:
+        job = choice.job
+        if job not in self._jobs:  # another choice of it failed in this step
+            return
+        if any(each.token < 0 for each in sampled):
+            self.fail(job, not_a_number())
+            return
+        n_top = job.request.params.logprobs
+        if n_top is None:
+            sampled = [Sampled(each.token) for each in sampled]
+        else:
+            sampled = [Sampled(each.token, each.logprob, each.top[:n_top]) for each in sampled]
+        choice.tokens += [each.token for each in sampled]
+        chunk = choice.answer.feed(sampled)
+        self.counts.generated_tokens += len(chunk.token_ids)
+        if job.first_token_s is None:
+            job.first_token_s = time.monotonic()
+        self._store(choice, tail=chunk.finish_reason is not None)
+        if chunk.finish_reason is None:
+            _emit(job, Piece(choice.index, chunk))
+            return
+        self.scheduler.remove(choice)
+        job.n_open -= 1
+        last = self._finished(job) if not job.n_open else None
+        _emit(job, Piece(choice.index, chunk))
+        if last is not None:
+            self._jobs.remove(job)
+            self._ended(job)
+            _emit(job, last)
+
+    def _finished(self, job: Job) -> Finished:
+        now = time.monotonic()
+        assert job.began_s is not None and job.first_token_s is not None
+        return Finished(
+            Usage(
+                len(job.request.prompt),
+                job.choices[0].n_cached,
+                sum(choice.answer.n_generated for choice in job.choices),
+                sum(choice.answer.n_reasoning for choice in job.choices),
+            ),
+            Timings(
+                job.began_s - job.submitted_s,
+                job.first_token_s - job.began_s,
+                now - job.first_token_s,
+            ),
+        )
+
+    def _fork(self) -> int:
+        """Where a prompt is computed but for its last token, all choices go on from there."""
+        n_forked = 0
+        for choice in list(self.scheduler.running):
+            if not choice.holds_last or choice.n_pending:
+                continue
+            for other in choice.job.choices[1:]:
+                other.sequence = self._runner.fork(choice.sequence)
+                other.mark = choice.mark
+                self.scheduler.add(other)
+                n_forked += 1
+            choice.holds_last = False
+        return n_forked
+
+    def _begin(self, choice: Choice) -> None:
+        salt = choice.job.request.salt
+        n, table, choice.mark = self._cache.find(choice.tokens, salt)
+        choice.sequence = SequenceState(table, n)
+        if choice.job.began_s is None:
+            choice.n_cached = n
+
+    def _store(self, choice: Choice, *, tail: bool = False) -> None:
+        """What a choice has computed becomes findable, before its windows leave it behind."""
+        sequence = choice.sequence
+        n = sequence.n_computed
+        may_store, mark = choice.job.request.may_store, choice.mark
+        if may_store and mark is not None and (tail or n // BLOCK_TOKENS > mark.n_blocks):
+            choice.mark = self._cache.store(choice.tokens[:n], sequence.table, mark, tail=tail)
+        sequence.table.drop_left_behind(n)
+
+
+def _emit(job: Job, event: Event) -> None:
+    """Whoever fails to listen does not stop the others."""
+    try:
+        job.emit(event)
+    except Exception:
+        log.exception("a front end failed to take an event of request %d", job.arrival)
+
+
+def _n_logprobs(choices: list[Choice]) -> int | None:
+    """What a step has to say for all of them."""
+    asked = [choice.job.request.params.logprobs for choice in choices]
+    return max((n for n in asked if n is not None), default=None)

@@ -1,0 +1,199 @@
+"""Our own engine as a `Service`: many requests at once, on a thread of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from localllm import paths
+from localllm.engine.blocks import BlockTable
+from localllm.engine.cost_curve import CostCurve, measured
+from localllm.engine.loop import Job, Loop, job_of
+from localllm.engine.open import Parts
+from localllm.engine.paged import PagedEngine
+from localllm.engine.prefix_cache import PrefixCache
+from localllm.engine.request import Emit, Request, ServiceState
+from localllm.engine.serial import MAX_QUEUE, loaded_model
+from localllm.errors import (
+    ArgumentError,
+    CancelledError,
+    ContextFullError,
+    LocalLLMError,
+    QueueFullError,
+)
+
+#: `tokens_per_s` looks back this far.
+RATE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class _Ticket:
+    job: Job
+    service: NativeService
+
+    @property
+    def id(self) -> str:
+        return str(self.job.arrival)
+
+    def cancel(self) -> None:
+        self.service.cancel(self.job)
+
+
+class NativeService:
+    """See `Service`. Owns the parts, which must be of the native engine: `close` closes them.
+    costs: of steps; None: they are measured."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        name: str,
+        digest: str,
+        max_queue: int = MAX_QUEUE,
+        costs: CostCurve | None = None,
+    ) -> None:
+        engine = parts.engine
+        if not isinstance(engine, PagedEngine):
+            raise ArgumentError(f"the {engine.name} engine serves one request at a time")
+        self._parts, self._runner, self._max_queue = parts, engine.runner, max_queue
+        self.info = loaded_model(parts, name, digest)
+        self._windows = engine.model.info.group_window
+        key = f"{digest} {parts.options.kv_type} {parts.isa} {parts.arithmetic}".encode()
+        self._cache = PrefixCache(self._runner.blocks, self._windows, key)
+        stop_ids = sorted(parts.text.tokenizer.stop_ids)
+        about = [digest, parts.isa, str(parts.n_threads), parts.options.kv_type]
+        if costs is None:
+            costs = measured(self._runner, paths.current().cache / "costs", about)
+        self._loop = Loop(self._runner, self._cache, costs, stop_ids, self._ended)
+        self._arrivals = itertools.count()
+        self._lock = threading.Condition()
+        # Guarded by the lock:
+        self._jobs: set[Job] = set()
+        self._arrived: list[Job] = []
+        self._cancelled: list[Job] = []
+        self._closed = False
+        self._state = ServiceState(last_progress_s=time.monotonic())
+        self._rates: deque[tuple[float, int]] = deque()  # (time, tokens generated until then)
+        self._publish()
+        self._thread = threading.Thread(target=self._run, name="native-service", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request, emit: Emit) -> _Ticket:
+        n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
+        if not n_prompt:
+            raise ArgumentError("the prompt has no token")
+        if n_prompt >= n_ctx:
+            raise ContextFullError(
+                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
+            )
+        max_tokens = request.params.max_tokens
+        ends = n_ctx if max_tokens is None else min(n_ctx, n_prompt + max_tokens)
+        self._loop.scheduler.check_fits(ends)
+        job = job_of(
+            request,
+            emit,
+            next(self._arrivals),
+            tokenizer=self.info.tokenizer,
+            n_ctx=n_ctx,
+            table=lambda: BlockTable(self._runner.blocks, self._windows),
+        )
+        with self._lock:
+            if self._closed:
+                raise CancelledError("the server is stopping")
+            n_waiting = sum(each.began_s is None for each in self._jobs)
+            scheduler = self._loop.scheduler
+            n_seats = max(0, scheduler.max_sequences - len(scheduler.running))
+            if n_waiting >= self._max_queue + n_seats:
+                raise QueueFullError(f"{n_waiting} requests wait already")
+            self._jobs.add(job)
+            self._arrived.append(job)
+            self._lock.notify()
+        return _Ticket(job, self)
+
+    def state(self) -> ServiceState:
+        with self._lock:
+            waiting = sum(job.began_s is None for job in self._jobs)
+            running = len(self._jobs) - waiting
+            return dataclasses.replace(self._state, running=running, waiting=waiting)
+
+    def cancel(self, job: Job) -> None:
+        """Ends a request, wherever it is. From any thread."""
+        with self._lock:
+            if job not in self._jobs:
+                return
+            self._cancelled.append(job)
+            if len(self._jobs) == 1:
+                self._runner.cancel()  # the step is for nobody else
+            self._lock.notify()
+
+    def close(self) -> None:
+        """Cancels everything and waits for the running step."""
+        with self._lock:
+            self._closed = True
+            self._runner.cancel()
+            self._lock.notify()
+        self._thread.join()
+
+    def _ended(self, job: Job) -> None:
+        with self._lock:
+            self._jobs.discard(job)
+        self._publish()
+
+    def _run(self) -> None:
+        loop = self._loop
+        while True:
+            with self._lock:
+                self._lock.wait_for(
+                    lambda: self._arrived or self._cancelled or self._closed or loop.has_work
+                )
+                if self._closed:
+                    break
+                arrived, self._arrived = self._arrived, []
+                cancelled, self._cancelled = self._cancelled, []
+            for job in arrived:
+                loop.add(job)
+            for job in cancelled:
+                loop.fail(job, CancelledError("the request was cancelled"))
+            try:
+                if loop.has_work:
+                    loop.step(alone=not self._arrived)
+            except Exception as e:
+                loop.fail_all(LocalLLMError(f"a fault of the engine: {type(e).__name__}: {e}"))
+            with self._lock:
+                if not self._closed:
+                    self._runner.reset_cancel()
+            self._publish()
+        for job in self._arrived:
+            loop.add(job)
+        loop.fail_all(CancelledError("the server is stopping"))
+        self._cache.clear()
+        self._parts.engine.close()
+
+    def _publish(self) -> None:
+        """The figures of this moment, for other threads."""
+        now, counts, pool = time.monotonic(), self._loop.counts, self._runner.blocks
+        groups = range(pool.n_groups)
+        free = sum(pool.n_free(group) for group in groups)
+        cached = sum(self._cache.n_idle(group) for group in groups)
+        self._rates.append((now, counts.generated_tokens))
+        while now - self._rates[0][0] > RATE_SECONDS and len(self._rates) > 2:
+            self._rates.popleft()
+        began, n_before = self._rates[0]
+        rate = (counts.generated_tokens - n_before) / (now - began) if now > began else 0.0
+        with self._lock:
+            moved = counts.steps != self._state.steps
+            self._state = ServiceState(
+                blocks_free=free,
+                blocks_used=sum(pool.capacity) - free - cached,
+                blocks_cached=cached,
+                tokens_per_s=rate,
+                steps=counts.steps,
+                preemptions=self._loop.scheduler.n_preemptions,
+                prompt_tokens=counts.prompt_tokens,
+                hit_tokens=counts.hit_tokens,
+                generated_tokens=counts.generated_tokens,
+                last_progress_s=now if moved or not self._jobs else self._state.last_progress_s,
+            )

@@ -1,0 +1,64 @@
+"""The cost of steps: what is made of it, and that it is measured once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localllm.engine import cost_curve
+from localllm.engine.cost_curve import LEAST_BESIDE, CostCurve, kept, measure, measured
+from localllm.engine.runner import Model, Runner
+
+#: A step costs 10 ms and 1 ms for each token beyond the 16th.
+CURVE = CostCurve((1, 16, 32, 64, 128), (0.010, 0.010, 0.026, 0.058, 0.122))
+
+
+def test_costs_between_sizes() -> None:
+    assert CURVE.cost(1) == CURVE.cost(10) == 0.010
+    assert CURVE.cost(24) == pytest.approx(0.018)
+    assert CURVE.cost(256) == pytest.approx(0.250)
+    assert CostCurve((1,), (0.5,)).cost(4) == 2.0
+
+
+def test_budgets() -> None:
+    assert CURVE.budget(4, 128) == 21  # 15 ms
+    assert CURVE.budget(20, 128) == 20 + LEAST_BESIDE  # 14 ms would be 21 ms
+    assert CURVE.budget(100, 128) == 128 and CURVE.budget(124, 128) == 128
+    assert CURVE.budget(4, 10) == 10
+    assert CURVE.budget(0, 128) == 16 and CURVE.budget(0, 8) == 8
+    assert CostCurve((1, 2), (1.0, 1.1)).budget(0, 512) == 512  # not measured that far
+    assert CostCurve((1,), (1.0,)).budget(0, 512) == 512
+
+
+def test_it_is_measured_once(
+    tiny: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Model.load(tiny("llama", "F32"), n_threads=1) as model:
+        runner = Runner(model, n_ctx_tokens=256, max_batch_tokens=64)
+        curve = measure(runner)
+        assert curve.sizes == (1, 2, 4, 8, 16, 32, 64)[: len(curve.sizes)]
+        assert list(curve.seconds) == sorted(curve.seconds) and curve.seconds[0] > 0
+        assert measure(runner, 0.0).sizes == (1,)
+        assert runner.blocks.n_available(0) == runner.blocks.capacity[0]
+        first = measured(runner, tmp_path / "costs", ["a"])
+        monkeypatch.setattr(cost_curve, "measure", lambda runner: CURVE)
+        assert measured(runner, tmp_path / "costs", ["a"]) == first
+        assert measured(runner, tmp_path / "costs", ["b"]) == CURVE
+        (tmp_path / "file").write_text("")
+        assert measured(runner, tmp_path / "file", ["a"]) == CURVE  # nowhere to keep it
+        assert len(list((tmp_path / "costs").iterdir())) == 2
+        runner.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"sizes": [1, 2], "seconds": [1]}', '{"sizes": [], "seconds": []}',
+     '{"sizes": [2], "seconds": [1]}', '{"sizes": [1, 2], "seconds": [2, 1]}',
+     '{"sizes": [1, 1], "seconds": [1, 1]}', '{"sizes": [1], "seconds": [NaN]}',
+     '{"sizes": [1], "seconds": [0]}', '{"sizes": 3, "seconds": 4}'],
+)  # fmt: skip
+def test_a_file_that_is_no_good(text: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(text)
+    assert kept(tmp_path / "f") is None
