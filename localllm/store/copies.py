@@ -102,6 +102,11 @@ def add(store: Store, ref: Ref, origin: Origin, source: str) -> Model:
 def copy(store: Store, ref: Ref, origin: Origin, progress: Progress, *, move: bool) -> Model:
     """Brings files into the store, or moves them there. Raises `FileError`; files that were to be
     moved are deleted only when all of them are here."""
+    if move and (users := _referring(store, ref, origin.files)):
+        raise FileError(
+            f"{', '.join(str(user.ref) for user in users)} would lose its file {origin.files[0]}",
+            "Import it without --move, or remove that name first: localllm rm",
+        )
     old = store.find(ref)
     finals = store.paths(ref, len(origin.files))
     total = sum(path.stat().st_size for path in origin.files)
@@ -134,11 +139,17 @@ def copy(store: Store, ref: Ref, origin: Origin, progress: Progress, *, move: bo
 
 
 def users_of(store: Store, model: Model) -> list[Model]:
-    """Other models whose records refer to the files of this one, where the disk has no links."""
+    """Other models whose records refer to the files of this one, where the disk has no links. A
+    model that refers to a file itself takes none away."""
+    return [] if model.elsewhere else _referring(store, model.ref, model.files)
+
+
+def _referring(store: Store, ref: Ref, files: Sequence[Path]) -> list[Model]:
+    """Models other than `ref` whose records refer to some of these files."""
     return [
         other
         for other in store.list()
-        if other.ref != model.ref and other.elsewhere and set(other.files) & set(model.files)
+        if other.ref != ref and other.elsewhere and set(other.files) & set(files)
     ]
 
 

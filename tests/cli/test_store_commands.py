@@ -113,6 +113,21 @@ def test_import_in_place_copy_and_move(home: Path, tmp_path: Path) -> None:
     refused(home, "import", str(tmp_path / "page.gguf"), why="not a GGUF file")
 
 
+def test_names_that_share_a_file_in_place(home: Path, tmp_path: Path) -> None:
+    own, file = tmp_path / "own.gguf", tmp_path / "Modelfile"
+    own.write_bytes(DATA)
+    ok(home, "import", str(own), "first")
+    file.write_text("FROM first\nSYSTEM hi\n")
+    ok(home, "create", "second", "-f", str(file))
+    refused(home, "import", str(own), "third", "--move", why="second", hint="--move")
+    ok(home, "rm", "-y", "first")  # the file is the user's: nothing is lost
+    assert own.read_bytes() == DATA
+    assert ok(home, "show", "second", "--system").stdout == "hi\n"
+    ok(home, "rm", "-y", "second")
+    ok(home, "import", str(own), "third", "--move")
+    assert not own.exists()
+
+
 def test_import_of_a_folder(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
