@@ -153,7 +153,7 @@ def find_model(text: str, *, may_pull: bool) -> Found:
         return Found(str(foreign.ref), foreign.files[0], foreign=foreign)
     asked = wanted.parse(text)
     if isinstance(asked, PathName):
-        return Found(text, _existing_file(text))
+        return Found(text, existing_file(text))
     from localllm.store.lockfile import Lockfile  # only now: with them come the sources
     from localllm.store.resolve import local_refs
 
@@ -205,7 +205,8 @@ def _format_hint(found: Found, message: str) -> str:
     return "The download may be incomplete, or the file damaged: download it again."
 
 
-def _existing_file(text: str) -> Path:
+def existing_file(text: str) -> Path:
+    """The file of a path that somebody typed. Raises `FileError`."""
     try:
         path = Path(text).expanduser()
         if path.is_file():

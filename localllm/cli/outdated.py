@@ -64,7 +64,8 @@ def news(known: Catalog) -> list[dict[str, Any]]:
             continue
         row = {"name": str(model.ref), "source": record.repository, "address": _address(model)}
         try:
-            rows.append({**row, "news": _news(model, known), "error": ""})
+            with output.waiting(f"{model.ref}: asking what there is"):
+                rows.append({**row, "news": _news(model, known), "error": ""})
         except LocalLLMError as e:
             rows.append({**row, "news": "", "error": e.message})
     return rows

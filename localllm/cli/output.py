@@ -9,11 +9,13 @@ text. New lines and tabs of model output stay as they are.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from typing import IO, Any
 
 from localllm.errors import FileError, LocalLLMError
@@ -255,6 +257,17 @@ class ProgressLine:
             stream.flush()
         except (OSError, ValueError):
             self._enabled = False
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Says on the screen what is waited for; the line goes when the wait is over."""
+    line = ProgressLine()
+    line.draw(text, force=True)
+    try:
+        yield
+    finally:
+        line.clear()
 
 
 def columns() -> int:

@@ -68,8 +68,8 @@ def _file(found: Found) -> Iterator[tuple[str, Path]]:
         line.draw(f"{found.label}: {output.size_text(n_bytes)} of its header are here", force=True)
 
     try:
-        line.draw(f"{found.label}: asking what there is", force=True)
-        offer = sources.offer(found.to_pull, catalog.load(), Lockfile())
+        with output.waiting(f"{found.label}: asking what there is"):
+            offer = sources.offer(found.to_pull, catalog.load(), Lockfile())
         with headers(offer, report) as path:
             line.clear()
             yield str(offer.ref), path

@@ -13,7 +13,7 @@ import click
 
 from localllm import paths
 from localllm.cli import output
-from localllm.cli.options import ModelName
+from localllm.cli.options import ModelName, existing_file
 from localllm.errors import ArgumentError
 from localllm.store import catalog, download, sources, wanted
 from localllm.store.catalog import Catalog, Entry
@@ -64,6 +64,7 @@ def command(names: tuple[str, ...], everything: bool, update: bool, as_json: boo
 def _wish(name: str, known: Catalog) -> Entry | Wanted:
     wish = wanted.parse(name)
     if isinstance(wish, PathName):
+        existing_file(name)
         raise ArgumentError(
             f"{name[:200]} is on this machine already",
             f"It runs as it is: localllm run {name[:80]}. To give it a name: localllm import",
@@ -83,8 +84,10 @@ def pull_wish(
     """Pulls one model and shows the progress, on stderr or (as JSON lines) on stdout."""
     if isinstance(wish, Entry):
         return pull_parts(wish, as_json=as_json)
-    offer = sources.offer(wish, known, None if update else Lockfile())
-    return pull_offered(offer, sources.asked(wish, known) or offer.ref, as_json=as_json)
+    asked = sources.asked(wish, known)
+    with output.waiting(f"{asked or 'the source'}: asking what there is"):
+        offer = sources.offer(wish, known, None if update else Lockfile())
+    return pull_offered(offer, asked or offer.ref, as_json=as_json)
 
 
 def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:

@@ -120,6 +120,8 @@ def _hub_rows(text: str, limit: int) -> list[dict[str, Any]]:
         raise ArgumentError("a search of the Hub needs a word", "localllm search --hub gemma")
     from localllm.store.sources.hub import Hub  # the Hub's client: 150 ms
 
+    with output.waiting("asking the Hub"):
+        found = Hub().search(text, limit)
     return [
         {
             "name": f"hf.co/{match.repository}",
@@ -128,7 +130,7 @@ def _hub_rows(text: str, limit: int) -> list[dict[str, Any]]:
             "modified": match.modified or None,
             "gated": match.gated,
         }
-        for match in Hub().search(text, limit)
+        for match in found
     ]
 
 

@@ -111,7 +111,6 @@ def test_pull_checks_all_names_first(made: MadeUp) -> None:
     ("name", "why"),
     [
         ("a/b/c/d/e:f", "no repository"),
-        ("../x", "../x"),
         ("sha256:../../", "no valid port"),
         ("CON", "model name"),
         ("a%2f", "model name"),
@@ -127,6 +126,12 @@ def test_bad_names_are_refused_by_every_command(made: MadeUp, name: str, why: st
         done = run(made, command, name)
         assert done.returncode == 2 and is_error(done.stderr, why, hint="")
         assert "\x1b" not in done.stderr and len(done.stderr) < 700
+
+
+def test_a_path_is_nothing_to_pull_or_delete(made: MadeUp) -> None:
+    missing = run(made, "pull", "../x")
+    assert missing.returncode == 1 and is_error(missing.stderr, "there is no file ../x")
+    assert is_error(run(made, "rm", "../x").stderr, "../x", "a path")
 
 
 def test_list_all_and_partial(made: MadeUp) -> None:
