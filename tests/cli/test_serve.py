@@ -114,7 +114,8 @@ def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signa
     process, url = start(tiny("llama", "F32"), "--name", "tiny", "--max-num-seqs", "4")
     try:
         assert httpx2.get(f"{url}/health").json() == {"status": "ok"}
-        ask = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
+        words = [{"role": "user", "content": "hello"}]
+        ask = {"messages": words, "max_tokens": 5, "ignore_eos": True}
         page = {"origin": "http://localhost:5173"}
         answer = httpx2.post(f"{url}/v1/chat/completions", json=ask, headers=page, timeout=30)
         assert answer.json()["usage"]["completion_tokens"] == 5
