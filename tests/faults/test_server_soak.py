@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx2
 import psutil
-from stand_ins.server_process import served
+from stand_ins.server_process import Served, served
 
 N_CLIENTS = 32
 GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
@@ -129,7 +129,7 @@ class Soak:
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds."""
+    """What a process holds at a moment."""
 
     rss: int
     n_handles: int
@@ -140,30 +140,45 @@ class Held:
         return cls(process.memory_info().rss, process.num_fds(), process.num_threads())
 
 
+async def watch(process: psutil.Process, held: list[Held]) -> None:
+    while True:
+        held.append(Held.of(process))
+        await asyncio.sleep(0.2)
+
+
+def lasting(held: list[Held]) -> Held:
+    """What stays: a giant request comes and goes."""
+    return Held(
+        min(each.rss for each in held),
+        min(each.n_handles for each in held),
+        min(each.n_threads for each in held),
+    )
+
+
 def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[str], None]) -> None:
     minutes = 15 if full else 0.4
+    held: list[Held] = []
+
+    async def run(server: Served) -> Soak:
+        soak = Soak(server.url)
+        limits = httpx2.Limits(max_connections=N_CLIENTS)
+        async with httpx2.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
+            await soak.ask_alone(http)
+            watcher = asyncio.create_task(watch(psutil.Process(server.process.pid), held))
+            ends_s = time.monotonic() + 60 * minutes
+            await asyncio.gather(*(soak.client(i, http, ends_s) for i in range(N_CLIENTS)))
+            watcher.cancel()
+            health = await http.get("/health")
+            assert health.status_code == 200
+            await quiet(http)
+        return soak
+
     with served(tiny("llama", "F32"), "--max-num-seqs", "8", "--ctx", "1024") as server:
-        process = psutil.Process(server.process.pid)
-
-        async def run() -> tuple[Soak, Held, Held]:
-            soak = Soak(server.url)
-            limits = httpx2.Limits(max_connections=N_CLIENTS)
-            async with httpx2.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
-                await soak.ask_alone(http)
-                began_s = time.monotonic()
-                third, end = began_s + 20 * minutes, began_s + 60 * minutes
-                await asyncio.gather(*(soak.client(i, http, third) for i in range(N_CLIENTS)))
-                early = Held.of(process)
-                await asyncio.gather(*(soak.client(100 + i, http, end) for i in range(N_CLIENTS)))
-                late = Held.of(process)
-                health = await http.get("/health")
-                assert health.status_code == 200
-                await quiet(http)
-            return soak, early, late
-
-        soak, early, late = asyncio.run(run())
+        soak = asyncio.run(run(server))
     assert not soak.wrong, soak.wrong[0]
     assert min(soak.did.values()) >= 5 and len(soak.did) == 7, soak.did
+    third = len(held) // 3
+    early, late = lasting(held[third // 2 : third]), lasting(held[-third // 2 :])
     figures(
         f"soak of {minutes} min, {sum(soak.did.values())} requests: "
         f"{early.rss / 2**20:.1f} MiB after a third, {late.rss / 2**20:.1f} at the end; "
