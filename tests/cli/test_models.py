@@ -44,10 +44,12 @@ def test_pull_then_list_show_run_rm(made: MadeUp) -> None:
     answer = json.loads(run(made, "run", "madeup:1k", "--json", "say yes").stdout)
     assert (answer["text"], answer["digest"]) == ("yes", shown["digest"])
 
-    assert run(made, "rm", "madeup").returncode == 2  # nobody to ask
-    gone = run(made, "rm", "-y", "madeup")
+    assert run(made, "rm", "madeup:1k").returncode == 2  # nobody to ask
+    short = run(made, "rm", "-y", "madeup").stderr
+    assert is_error(short, "madeup is not on this machine", hint="Did you mean madeup:1k?")
+    gone = run(made, "rm", "-y", "MadeUp:1K", "madeup:1k")
     assert gone.stdout == f"madeup:1k deleted, {size} B freed\n"
-    assert is_error(run(made, "rm", "-y", "madeup").stderr, "madeup is not on this machine")
+    assert is_error(run(made, "rm", "-y", "madeup:1k").stderr, "madeup:1k is not on this machine")
 
 
 def test_run_pulls_and_says_so(made: MadeUp) -> None:
@@ -143,7 +145,8 @@ def test_list_all_and_partial(made: MadeUp) -> None:
     (row,) = json.loads(run(made, "list", "--json").stdout)
     assert row["state"] == "partial"
     assert row["downloaded"] == made.wheels[0].stat().st_size < row["download_size"]
-    assert run(made, "rm", "-y", "madeup").returncode == 0
+    assert row["modified"] is not None and ", just now" in run(made, "list").stdout
+    assert run(made, "rm", "-y", "madeup:1k").returncode == 0
     assert run(made, "list", "--json").stdout == "[]\n"
 
 
