@@ -10,10 +10,10 @@ import click
 from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.confirm import confirm_deletion
-from localllm.cli.options import ParamType
+from localllm.cli.options import ParamType, sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import LocalLLMError
-from localllm.store import catalog, leftovers
+from localllm.store import leftovers
 
 _COLUMNS = (Column("KIND"), Column("SIZE", right=True), Column("AGE"), Column("WHAT", cut=True))
 
@@ -41,7 +41,7 @@ def command(dry_run: bool, older_than: int, yes: bool, as_json: bool) -> int:
     stays with --older-than 7d: the next pull of it goes on where it was.
     """
     places = paths.current()
-    found = leftovers.find(places, catalog.load(), older_than)
+    found = leftovers.find(places, sound_catalogue(), older_than)
     total = sum(each.size for each in found)
     if not as_json and not found:
         output.say("There is nothing to clear away.")

@@ -11,6 +11,7 @@ import click
 
 from localllm import moments, paths
 from localllm.cli import output
+from localllm.cli.options import sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.store import catalog, quantization
 from localllm.store.architecture import engine_of, read_architecture
@@ -46,7 +47,7 @@ def command(show_all: bool, as_json: bool) -> None:
     if downloads := _is_any(places.downloads):
         rows += _unfinished(places)
     if show_all or downloads:  # else the catalogue, which takes a while to read, has nothing to say
-        rows += _of_catalogue(catalog.load(), {row["name"] for row in rows}, places, show_all)
+        rows += _of_catalogue(sound_catalogue(), {row["name"] for row in rows}, places, show_all)
     if as_json:
         output.emit(json.dumps(rows) + "\n")
         return
@@ -56,7 +57,7 @@ def command(show_all: bool, as_json: bool) -> None:
     if rows:
         output.emit(render(_COLUMNS, [_cells(row) for row in rows], screen_width()))
     else:
-        _teach(catalog.load())
+        _teach(sound_catalogue())
 
 
 def _of_catalogue(

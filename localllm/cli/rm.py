@@ -10,7 +10,7 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.confirm import confirm_deletion
-from localllm.cli.options import ModelName
+from localllm.cli.options import ModelName, sound_catalogue
 from localllm.errors import ArgumentError, FileError
 from localllm.store import catalog, copies, download, wanted
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
@@ -43,7 +43,7 @@ def command(names: tuple[str, ...], yes: bool) -> None:
     Files that were imported in place stay where they are, and a file that another name shares stays
     for that one. Models of other programs are never deleted.
     """
-    known = catalog.load()
+    known = sound_catalogue()
     places = paths.current()
     store = Store(places.models)
     doomed = list({each.label: each for each in

@@ -315,6 +315,33 @@ def test_doctor_goes_on_where_home_is_a_file(made: MadeUp) -> None:
     assert str(home) in problem and "LOCALLLM_HOME" in problem
 
 
+@pytest.mark.parametrize(
+    ("file", "data", "what", "advice"),
+    [
+        ("models.lock.json", b"{", "models.lock.json is damaged", "Repair it, or delete it"),
+        ("models.lock.json", b"\xff\xfe", "models.lock.json is damaged", "Repair it, or delete it"),
+        ("catalog/x.toml", b"name = 1", "x.toml: name must be", "move it away."),
+        ("catalog/x.toml", b"a = " + b"[" * 5000, "cannot read the catalogue", "move it away."),
+    ],
+)
+def test_doctor_says_which_file_is_damaged(
+    made: MadeUp, file: str, data: bytes, what: str, advice: str
+) -> None:
+    """And the commands that look after what is here work all the same."""
+    path = made.catalog_folder.parent / "home" / "config" / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    done = run(made, "doctor", "--json", "--no-roofs")
+    assert (done.returncode, done.stderr) == (1, "")
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert what in problem and advice in problem and str(path.parent) in problem
+    for args in (("list", "--all"), ("gc", "--dry-run")):
+        assert run(made, *args).returncode == 0
+    gone = run(made, "rm", "-y", "madeup:1k")
+    assert gone.returncode == 1 and is_error(gone.stderr, "madeup:1k is not on this machine")
+    assert ("note: " in gone.stderr) == file.endswith("toml")
+
+
 def test_doctor_warns_of_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from types import SimpleNamespace
 
