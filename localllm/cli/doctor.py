@@ -18,6 +18,7 @@ from localllm import __version__, paths
 from localllm.cli import output
 from localllm.errors import LocalLLMError
 from localllm.store import catalog
+from localllm.store.durable import existing, free_disk
 from localllm.store.index import Store
 from localllm.store.lockfile import Lockfile
 
@@ -106,7 +107,7 @@ def _files(problems: list[str]) -> dict[str, Any]:
     problems += [f"{model.ref}: {model.problem}" for model in models if model.problem]
     known = _sound(lambda: [str(entry.ref) for entry in catalog.load()], problems) or []
     pins = _sound(Lockfile().all, problems) or {}
-    free = _free(places.models)
+    free = free_disk(places.models)
     if free is not None and free < _LEAST_DISK:
         problems.append(f"only {output.size_text(free)} of disk are free for {places.models}")
     if not _writable(places.models):
@@ -132,20 +133,8 @@ def _sound(read: Callable[[], T], problems: list[str]) -> T | None:
         return None
 
 
-def _nearest(folder: Path) -> Path:
-    """The folder itself, or its nearest parent that exists."""
-    return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
-
-
-def _free(folder: Path) -> int | None:
-    try:
-        return shutil.disk_usage(_nearest(folder)).free
-    except OSError:
-        return None
-
-
 def _writable(folder: Path) -> bool:
-    nearest = _nearest(folder)
+    nearest = existing(folder)
     return not nearest.is_dir() or os.access(nearest, os.W_OK)  # a file: the list failed
 
 
