@@ -84,7 +84,10 @@ class TextProgress:
         if offer.in_place:
             output.say(output.escape_line(f"  It is here already: {offer.in_place[0]}"))
         elif offer.size is not None:
-            output.say(f"  {output.size_text(free_bytes)} are free on the disk; {_fit(offer.size)}")
+            disk = f"{output.size_text(free_bytes)} are free on the disk"
+            if free_bytes < offer.size:
+                disk = f"only {disk}, the whole model takes more"
+            output.say(f"  {disk}; {_fit(offer.size)}")
         for note in offer.notes:
             output.note(note)
 
@@ -127,7 +130,7 @@ def _fit(size: int) -> str:
         return "how much memory is free is not known"
     if size > free:
         return f"only {output.size_text(free)} of memory are free at this moment"
-    return f"{output.size_text(free)} of memory are free, so it fits"
+    return f"{output.size_text(free)} of memory are free, enough to run it"
 
 
 def _share(progress: Progress) -> float | None:

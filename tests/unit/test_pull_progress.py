@@ -17,7 +17,7 @@ GB = 10**9
     [
         (4 * GB, 2 * GB, "this machine has 4.0 GB of memory, less than the model"),
         (8 * GB, 2 * GB, "only 2.0 GB of memory are free"),
-        (8 * GB, 6 * GB, "6.0 GB of memory are free, so it fits"),
+        (8 * GB, 6 * GB, "6.0 GB of memory are free, enough to run it"),
         (8 * GB, 0, "not known"),
         (0, 0, "not known"),
     ],
