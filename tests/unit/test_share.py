@@ -49,10 +49,10 @@ def store(tmp_path: Path, file: Path) -> Store:
     return store
 
 
-def resolved(server: Share, name: str = "mine:q4") -> Offer:
+def resolved(server: Share, name: str = "mine:q4", key: str = "") -> Offer:
     found = wanted.parse(f"http://127.0.0.1:{server.server_address[1]}/{name}")
     assert isinstance(found, PeerName)
-    return peer.resolve(found)
+    return peer.resolve(found, key)
 
 
 def test_a_model_travels(store: Store, tmp_path: Path, file: Path) -> None:
@@ -70,8 +70,20 @@ def test_a_key(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with sharing(store, "secret") as server:
         with pytest.raises(DownloadError, match="asks for a key"):
             resolved(server)
-        monkeypatch.setenv(peer.KEY_VARIABLE, "secret")
-        assert resolved(server).files[0].locate().headers == {"Authorization": "Bearer secret"}
+        host = f"127.0.0.1:{server.server_address[1]}"
+        expected = {"Authorization": "Bearer secret"}
+        monkeypatch.setenv(peer.KEY_VARIABLE, f"a.example:1=other {host}=secret")
+        assert resolved(server).files[0].locate().headers == expected
+        # A key for another host, or for none, stays here.
+        for value in ("secret", "127.0.0.1:1=secret", f"x{host}=secret", "==", f"{host}:secret"):
+            monkeypatch.setenv(peer.KEY_VARIABLE, value)
+            with pytest.raises(DownloadError, match="asks for a key") as caught:
+                resolved(server)
+            assert caught.value.hint and f"{peer.KEY_VARIABLE}={host}=KEY" in caught.value.hint
+        monkeypatch.setenv(peer.KEY_VARIABLE, f"{host}=wrong")
+        with pytest.raises(DownloadError, match="refuses the key"):
+            resolved(server)
+        assert resolved(server, key="secret").files[0].locate().headers == expected
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_an_encrypted_address_goes_through_a_tunnel(monkeypatch: pytest.MonkeyPa
         thread.start()
         port = listener.getsockname()[1]
         monkeypatch.setenv("HTTPS_PROXY", f"http://me:secret@127.0.0.1:{port}")
-        with pytest.raises(Fault, match="the proxy refused models.invalid: 407") as caught:
+        with pytest.raises(Fault, match=r"the proxy refused models\.invalid: 407") as caught:
             get("https://models.invalid/b.gguf?key=1")
         thread.join(5)
     assert seen[0].startswith("CONNECT models.invalid:443 HTTP/1.1\r\n")
