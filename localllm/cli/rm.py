@@ -39,7 +39,7 @@ class _Doomed:
 def command(names: tuple[str, ...], yes: bool) -> None:
     """Delete models, and the parts of interrupted downloads of them.
 
-    NAME is the whole name, as `localllm list` shows it or as the model was pulled by.
+    NAME is the whole name with its size, as `localllm list` shows it or as the model was pulled by.
     Files that were imported in place stay where they are, and a file that another name shares stays
     for that one. Models of other programs are never deleted.
     """
