@@ -60,9 +60,11 @@ def command(names: tuple[str, ...], yes: bool) -> None:
         for waiting in each.waiting:
             partials.remove(waiting)
         output.emit(f"{each.label} deleted, {output.size_text(each.size)} freed\n")
-    for each in doomed:  # only now: a copy without links refers to a file that may have gone too
-        if each.model is not None and each.model.elsewhere and each.model.path.is_file():
-            output.say(output.escape_line(f"Its file stays where it is: {each.model.path}"))
+    # Only now: a copy without links refers to a file that may have gone too.
+    stays = {each.model.path for each in doomed if each.model and each.model.elsewhere}
+    for path in sorted(stays):
+        if path.is_file():
+            output.say(output.escape_line(f"Its file stays where it is: {path}"))
 
 
 def _doomed(name: str, store: Store, known: Catalog, places: paths.Paths) -> _Doomed:
