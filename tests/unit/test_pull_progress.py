@@ -27,4 +27,7 @@ def test_whether_it_fits_is_told_from_the_memory_of_the_cgroup(
 ) -> None:
     limited = dataclasses.replace(session.machine_facts(), memory_bytes=memory, free_bytes=free)
     monkeypatch.setattr(session, "machine_facts", lambda: limited)
-    assert said in pull_progress._fit(5 * GB)
+    assert said in pull_progress.room(5 * GB, 9 * GB)
+    full = pull_progress.room(5 * GB, 3 * GB)
+    assert full.startswith("only 3.0 GB are free on the disk, the whole model takes more; ")
+    assert "it fits" not in full
