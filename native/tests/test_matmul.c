@@ -286,6 +286,9 @@ int main(void) {
     check_shape(LLM_Q6_K, 17, 16384, least_strips, 2);
     check_shape(LLM_Q8_0, 17, 576, strips, 2);
     check_shape(LLM_F16, 17, 300, strips, 2);
+    /* A third panel of a group; half a line of weights at the end of a superblock. */
+    static const int32_t floats[] = {LLM_F32, LLM_F16, LLM_BF16}, up_to_9[] = {1, 2, 3, 5, 8, 9};
+    for (int32_t i = 0; i < 3; i++) check_shape(floats[i], 72, 301, up_to_9, 6);
     if (n_failed) fprintf(stderr, "%d checks failed\n", n_failed);
     return n_failed != 0;
 }
