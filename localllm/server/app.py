@@ -18,23 +18,31 @@ from localllm import __version__
 from localllm.errors import LocalLLMError
 from localllm.server import errors
 from localllm.server.errors import RequestError
+from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
-from localllm.server.models import Models
-from localllm.server.routes import chat, completions, models, operations, tokens
+from localllm.server.routes import chat, completions, control, models, operations, tokens
 from localllm.server.security import Access, Guard
 from localllm.server.state import ServerState
 
-FAMILIES = (chat.router, completions.router, models.router, tokens.router, operations.router)
+FAMILIES = (
+    chat.router,
+    completions.router,
+    models.router,
+    tokens.router,
+    operations.router,
+    control.router,
+)
 
 log = logging.getLogger("localllm.server")
 
 
-def build(models: Models, access: Access, *, strict: bool = False) -> FastAPI:
+def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
     """The application over some models. It closes them when it ends."""
     state = ServerState(models, strict)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await models.open()
         yield
         await models.close()
 
