@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localllm import __version__
 from localllm.errors import LocalLLMError
-from localllm.server import errors
+from localllm.server import errors, watchdog
 from localllm.server.errors import RequestError
 from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
@@ -43,7 +44,9 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await models.open()
+        watching = asyncio.ensure_future(watchdog.watch(models.states))
         yield
+        watching.cancel()
         await models.close()
 
     app = FastAPI(
