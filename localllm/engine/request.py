@@ -99,6 +99,15 @@ class LoadedModel:
     n_params: int = 0
     n_ctx_train: int = 0
     weight_bytes: int = 0
+    title: str = ""  # of the file
+    engine: str = ""
+    engine_version: str = ""
+    arithmetic: int = 0  # its version, 0 if the engine promises none
+    isa: str = ""
+    n_threads: int = 0
+    kv_type: str = ""
+    kv_bytes: int = 0
+    no_template: str = ""  # why there is none
     recommended: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from localllm.text.prompt import Prompt
 from localllm.text.tokenizer import Tokenizer
@@ -28,6 +29,27 @@ class Transcript:
         self._template_only: frozenset[int] = frozenset()
         self._ids: list[int] = []
         self._places: list[tuple[int, int]] = []  # (characters, tokens), rising
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {
+            "text": self._text,
+            "controls": list(self._controls.items()),
+            "ids": self._ids,
+            "places": self._places,
+        }
+
+    @classmethod
+    def restored(cls, document: Mapping[str, Any], prompt: Prompt) -> Transcript:
+        """From a document, before a prompt of the same template. Raises KeyError, TypeError or
+        ValueError for what is none."""
+        made = cls()
+        made._text = str(document["text"])
+        made._controls = {int(i): int(token) for i, token in document["controls"]}
+        made._ids = [int(token) for token in document["ids"]]
+        made._places = [(int(i), int(n)) for i, n in document["places"]]
+        made._template_only = prompt.source.template_only
+        return made
 
     def ids_of(self, prompt: Prompt) -> list[int]:
         """The prompt's tokens, and from now on the transcript ends with it."""

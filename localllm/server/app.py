@@ -21,7 +21,7 @@ from localllm.server import errors, watchdog
 from localllm.server.errors import RequestError
 from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
-from localllm.server.routes import chat, completions, control, models, operations, tokens
+from localllm.server.routes import chat, completions, control, models, operations, session, tokens
 from localllm.server.security import Access, Guard
 from localllm.server.state import ServerState
 
@@ -32,6 +32,7 @@ FAMILIES = (
     tokens.router,
     operations.router,
     control.router,
+    session.router,
 )
 
 log = logging.getLogger("localllm.server")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,7 +30,7 @@ class RefusedError(LocalLLMError):
         self.status, self.code = status, code
 
 
-def ask(server: Announced, path: str, body: Any = None, *, timeout_s: float = 60.0) -> Any:
+def ask(server: Announced, path: str, body: Any = None, *, timeout_s: float | None = 60.0) -> Any:
     """The JSON answer of a server; POST where there is a body. Raises `ServerGoneError`,
     `RefusedError`."""
     with answering(server, path, body, timeout_s=timeout_s) as answer:
@@ -38,14 +39,21 @@ def ask(server: Announced, path: str, body: Any = None, *, timeout_s: float = 60
 
 @contextlib.contextmanager
 def answering(
-    server: Announced, path: str, body: Any = None, *, timeout_s: float | None = None
+    server: Announced,
+    path: str,
+    body: Any = None,
+    *,
+    timeout_s: float | None = None,
+    connected: Callable[[socket.socket], None] = lambda connection: None,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The same for an answer that is read as it comes; leaving the block ends the connection."""
+    """The same for an answer that is read as it comes; leaving the block ends the connection.
+    connected: is told the connection before anything is asked."""
     connection = _connection(server)
     headers: Mapping[str, str] = {"authorization": f"Bearer {server.key}"} if server.key else {}
     try:
         connection.connect()
         connection.sock.settimeout(timeout_s)
+        connected(connection.sock)
         if body is None:
             connection.request("GET", path, headers=headers)
         else:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from localllm.engine.request import Service, ServiceState
@@ -169,7 +170,24 @@ class Manager:
         """The model of a name, loaded if need be; None: the first one. keep_s: how long it stays
         after its last answer. Raises `RequestError` for a name that is none and for a model that
         gets no memory, and what loading raises."""
-        held = await self._named(name)
+        return await self.lease_item(await asyncio.to_thread(self._find, name), name, keep_s)
+
+    async def lease_file(self, path: Path, beside: str) -> Lease:
+        """The model in a file of this machine; see `Shelf.of_file`. Raises `RequestError`."""
+        item = await asyncio.to_thread(self._shelf.of_file, path, beside)
+        if item is None:
+            raise RequestError("this file is not served here", code="model_not_found", status=404)
+        return await self.lease_item(item)
+
+    async def lease_item(
+        self, item: Item, name: str | None = None, keep_s: float | None = None
+    ) -> Lease:
+        """See `lease`."""
+        if self._stopping.is_set():
+            raise CancelledError("the server is stopping")
+        held = self._held.get(item.key)
+        if held is None:
+            held = self._held[item.key] = _Held(item, self._keep_s)
         if held.n_waiting >= MAX_WAITING:
             raise QueueFullError(f"{held.n_waiting} requests wait for the model already")
         held.n_waiting += 1
@@ -224,15 +242,6 @@ class Manager:
                 await asyncio.to_thread(held.service.close)
                 held.service = None
         self._threads.shutdown()
-
-    async def _named(self, name: str | None) -> _Held:
-        if self._stopping.is_set():
-            raise CancelledError("the server is stopping")
-        item = await asyncio.to_thread(self._find, name)
-        held = self._held.get(item.key)
-        if held is None:
-            held = self._held[item.key] = _Held(item, self._keep_s)
-        return held
 
     def _find(self, name: str | None) -> Item:
         if name is not None:

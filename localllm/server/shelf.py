@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from localllm import paths
@@ -77,6 +78,22 @@ class Shelf:
             status=404,
             type="not_found_error",
         )
+
+    def of_file(self, path: Path, beside: str) -> Item | None:
+        """The model in a file with the template that comes with it, if that is how it is served:
+        by the engine and the template that anyone would get."""
+        for item in self.items():
+            as_usual = item.options.template is None and item.options.engine == "auto"
+            if as_usual and item.file.beside == beside and _same(item.file.path, path):
+                return item
+        return None
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def stored(model: Model, options: OpenOptions) -> Item:

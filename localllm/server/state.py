@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,8 +77,13 @@ async def read_object(http: HttpRequest) -> dict[str, Any]:
 
 
 async def lease(http: HttpRequest, name: str | None, keep_s: float | None = None) -> Lease:
-    """The model of a name; see `Manager.lease`. Whoever leaves while it loads waits no longer."""
-    leasing = asyncio.ensure_future(state_of(http).models.lease(name, keep_s))
+    """The model of a name; see `Manager.lease`."""
+    return await attended(http, state_of(http).models.lease(name, keep_s))
+
+
+async def attended(http: HttpRequest, work: Coroutine[Any, Any, Lease]) -> Lease:
+    """A lease, for which no client waits once it has left."""
+    leasing = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(http))
     try:
         await asyncio.wait({leasing, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from stand_ins.command_line import ROOT, cli, environment, is_error
 
+from localllm import __version__
 from localllm.server import announced
 from localllm.server.announced import Announced
 
@@ -71,6 +73,30 @@ def test_a_server_of_all_models(home: Path, server: str) -> None:
     assert bad.returncode == 2 and is_error(bad.stderr, "no-such", hint="localllm ps")
     (file,) = (home / "cache" / "servers").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600 and KEY not in file.read_text()
+
+
+def test_run_asks_the_server(home: Path, server: str) -> None:
+    real = {"TEST_FAKE_SESSION": ""}
+    words = ["run", "llama:1b", "hello", "--seed", "3", "--max-tokens", "9", "--json"]
+
+    def answer(*more: str) -> dict[str, Any]:
+        done = cli(*words, *more, home=home, env=real)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    (served, here, long) = answer(), answer("--no-server"), answer("--ctx", "128")
+    assert [each["n_ctx"] for each in (served, here, long)] == [256, 2048, 128]
+    same = ("text", "id", "generated_tokens", "seed", "engine", "template", "finish_reason")
+    assert all(served[name] == here[name] == long[name] for name in same)
+    (document,) = json.loads(cli("ps", "--json", home=home).stdout)
+    assert [row["name"] for row in document["models"]] == ["llama:1b"]
+    assert cli("replay", served["id"], home=home, env=real).returncode == 0
+    (file,) = (home / "cache" / "servers").iterdir()
+    file.write_text(file.read_text().replace(f'"version": "{__version__}"', '"version": "9.9"'))
+    other = cli(*words, home=home, env=real)
+    assert json.loads(other.stdout)["text"] == served["text"]
+    note = other.stderr.splitlines()[0]
+    assert "9.9" in note and note.endswith("loading the model here")
 
 
 def test_without_a_server(tmp_path: Path) -> None:

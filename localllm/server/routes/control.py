@@ -25,7 +25,7 @@ _STOP_SCHEMA = {
 
 @router.get("/ps", summary="The loaded models and their memory; for this machine only.")
 async def ps(http: HttpRequest) -> dict[str, Any]:
-    _local(http)
+    only_here(http)
     manager = state_of(http).models
     return {
         "version": __version__,
@@ -44,7 +44,7 @@ async def ps(http: HttpRequest) -> dict[str, Any]:
     },
 )
 async def stop(http: HttpRequest) -> dict[str, Any]:
-    _local(http)
+    only_here(http)
     name = values.text(await read_object(http), "model", "", 512)
     if not name:
         raise RequestError("model is missing", param="model", code="missing_parameter")
@@ -52,7 +52,8 @@ async def stop(http: HttpRequest) -> dict[str, Any]:
     return {"was_loaded": row is not None, "answering": row.answering if row else 0}
 
 
-def _local(http: HttpRequest) -> None:
+def only_here(http: HttpRequest) -> None:
+    """Raises `RequestError` for a client on another machine."""
     if http.client is None or not is_loopback(http.client.host):
         raise RequestError(
             "only programs on the server's own machine may ask this",
