@@ -119,6 +119,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("localllm stop smollm2:135m", "Gives its memory back, once its answers end."),
         Example("localllm stop hf.co/user/repo:Q4_K_M", "A name as `localllm ps` shows it."),
     ),
+    "env": (
+        Example("localllm env continue", "What belongs into Continue's configuration."),
+        Example("localllm env aider --model smollm2:135m", "For the model of your choice."),
+    ),
     "share": (
         Example("localllm share smollm2:135m", "For other users of this machine."),
         Example("localllm share --host 0.0.0.0 --api-key @key.txt", "For the whole network."),

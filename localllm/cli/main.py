@@ -51,6 +51,7 @@ COMMANDS = {
     "serve": Row("localllm.cli.serve", "Serve a model to other programs."),
     "ps": Row("localllm.cli.ps", "Show what running servers have loaded."),
     "stop": Row("localllm.cli.stop", "Unload a model from running servers."),
+    "env": Row("localllm.cli.env", "Print settings of other tools for the server."),
     "share": Row("localllm.cli.share", "Let others in the network pull models from here."),
     "verify": Row("localllm.cli.verify", "Check every byte of the models here."),
     "gc": Row("localllm.cli.gc", "Clear away what belongs to no model."),

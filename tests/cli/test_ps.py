@@ -69,6 +69,8 @@ def test_a_server_of_all_models(home: Path, server: str) -> None:
     assert document["models"][0]["name"] == "qwen2:1b" and KEY not in json.dumps(document)
     assert "unloaded at" in cli("stop", "qwen2:1b", home=home).stderr
     assert "not loaded" in cli("stop", "llama:1b", home=home).stderr
+    settings = cli("env", "opencode", home=home).stdout
+    assert server in settings and "llama:1b" in settings and "YOUR_KEY" in settings
     bad = cli("stop", "no-such", home=home)
     assert bad.returncode == 2 and is_error(bad.stderr, "no-such", hint="localllm ps")
     (file,) = (home / "cache" / "servers").iterdir()
