@@ -32,10 +32,13 @@ class ServeCommand(click.Command):
     """Also takes the flags of `vllm serve` and `llama-server`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        translated = translate(args)
+        translated = translate(args, os.environ)
         for note in translated.notes:
             output.note(note)
-        return super().parse_args(ctx, translated.args)
+        rest = super().parse_args(ctx, translated.args)
+        if not ctx.params.get("models") and translated.model:
+            ctx.params["models"] = (translated.model,)
+        return rest
 
 
 @click.command("serve", cls=ServeCommand)
@@ -64,6 +67,13 @@ class ServeCommand(click.Command):
     default=8,
     show_default=True,
     help="Answers that are computed at once; further ones wait.",
+)
+@click.option(
+    "--max-connections",
+    type=Number(int, 1, 100_000),
+    default=512,
+    show_default=True,
+    help="Connections at once; further ones get 503.",
 )
 @click.option(
     "--keep-alive",
@@ -128,7 +138,12 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     listening = listen.bind(host, port)
     tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     application = app.build(_manager(found, names, options), access, strict=options["strict"])
-    server = listen.server(application, tls)
+    server = listen.server(
+        application,
+        tls,
+        max_connections=options["max_connections"],
+        cut=application.state.server.cut,
+    )
     bound = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     what = (names or tuple(each.label for each in found) or ("all models here",))[0]

@@ -20,7 +20,7 @@ from localllm.engine.request import (
     Timings,
     Usage,
 )
-from localllm.errors import ContextFullError
+from localllm.errors import CancelledError, ContextFullError
 from localllm.server.metrics import Metrics
 
 
@@ -67,6 +67,11 @@ class Answering:
         """Ends what still runs."""
         for ticket in self._tickets:
             ticket.cancel()
+
+    def cut(self) -> None:
+        """The server is stopping: what runs ends with an error that says so."""
+        self._arrived.put_nowait((0, Failed(CancelledError("the server is stopping"))))
+        self.cancel()
 
     def _emitter(self, number: int) -> Emit:
         def emit(event: Event) -> None:

@@ -6,14 +6,17 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from fastapi import Request as HttpRequest
 
+from localllm.engine.request import Service
 from localllm.errors import CancelledError
 from localllm.server import json_body
+from localllm.server.answering import Answering
 from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
@@ -25,6 +28,7 @@ _MAX_NAMED = 20  # ignored fields in a header
 _MAX_REMEMBERED = 1000
 _LONGEST_NAME = 512
 
+T = TypeVar("T")
 log = logging.getLogger("localllm.server")
 
 
@@ -36,6 +40,19 @@ class ServerState:
     strict: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     _named: set[str] = field(default_factory=set)
+    _running: WeakSet[Answering] = field(default_factory=WeakSet)
+
+    def answering(self, service: Service) -> Answering:
+        """For the requests behind one HTTP request."""
+        made = Answering(service, self.metrics)
+        self._running.add(made)
+        return made
+
+    def cut(self) -> None:
+        """The server ends: whoever still waits is told so."""
+        self.models.end_waits()
+        for each in list(self._running):
+            each.cut()
 
     def ignored(self, names: list[str]) -> dict[str, str]:
         """The header that names unknown fields; the log names each once."""
@@ -143,3 +160,22 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
         truncate=truncate,
         token_ids=token_ids,
     )
+
+
+async def answered(
+    http: HttpRequest,
+    table: Mapping[str, Field],
+    answer: Callable[[HttpRequest, Asked], Awaitable[T]],
+) -> T:
+    """Reads a request and has it answered. Where that fails, its model is let go."""
+    asked = await read(http, table)
+    try:
+        return await answer(http, asked)
+    except BaseException:
+        asked.lease.release()
+        raise
+
+
+def body_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """A route's body, for the OpenAPI description."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

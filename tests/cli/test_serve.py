@@ -18,6 +18,7 @@ import httpx2
 import pytest
 from stand_ins.command_line import ROOT, cli, is_error
 
+from localllm.cli.serve import command
 from localllm.cli.serve_flags import FLAGS, translate
 from localllm.errors import ArgumentError
 
@@ -51,6 +52,28 @@ def test_llama_server_command_lines_work() -> None:
     assert translate(origins).args == ["--cors-origin", "http://a:1", "--cors-origin", "http://b"]
     assert translate(["--api_key_file", "f"]).args == ["--api-key=@f"]
     assert translate(["m", "--", "--mlock"]).args == ["m", "--", "--mlock"]
+
+
+def test_variables_of_llama_server() -> None:
+    variables = {
+        "LLAMA_ARG_CTX_SIZE": "4096",
+        "LLAMA_ARG_N_PARALLEL": "-1",
+        "LLAMA_ARG_PORT": "9",
+        "LLAMA_API_KEY": "a-secret-key",
+        "LLAMA_ARG_HF_REPO": "a/b:Q4_0",
+        "LLAMA_ARG_HOST": "",
+    }
+    got = translate(["--port", "8", "m"], variables)
+    assert got.args == ["--port", "8", "m", "--ctx", "4096", "--api-key", "a-secret-key"]
+    assert got.model == "hf.co/a/b:Q4_0" and not any("secret" in note for note in got.notes)
+    context = command.make_context("serve", ["--port", "8"])
+    assert context.params["models"] == ()
+
+
+@pytest.mark.parametrize("words", [["-np", "-1"], ["--parallel=auto"], ["--parallel", "-1"]])
+def test_as_many_answers_as_is_good(words: list[str]) -> None:
+    assert translate(["m", *words]).args == ["m"]
+    assert translate(["m", "--parallel", "3"]).args == ["m", "--parallel", "3"]
 
 
 @pytest.mark.parametrize(

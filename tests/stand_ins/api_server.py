@@ -186,12 +186,19 @@ class NoLoader:
 
 @contextlib.contextmanager
 def serving(
-    manager: Manager, access: Access | None = None, *, strict: bool = False
+    manager: Manager,
+    access: Access | None = None,
+    *,
+    strict: bool = False,
+    max_connections: int = listen.MAX_CONNECTIONS,
 ) -> Iterator[int]:
     """The real server over a manager, on a thread of its own. Gives its port."""
     listening = listen.bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    server = listen.server(app.build(manager, access or Access(), strict=strict))
+    application = app.build(manager, access or Access(), strict=strict)
+    server = listen.server(
+        application, max_connections=max_connections, cut=application.state.server.cut
+    )
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listening]}, daemon=True, name="server"
     )

@@ -12,12 +12,11 @@ from fastapi import Request as HttpRequest
 from localllm.engine.request import LoadedModel, Request
 from localllm.errors import ArgumentError, UnsupportedError
 from localllm.server import truncate
-from localllm.server.answering import Answering
 from localllm.server.errors import RequestError
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import ChatShape, Frame, Wishes
 from localllm.server.sse import Answer
-from localllm.server.state import Asked, read, state_of
+from localllm.server.state import Asked, answered, body_of, state_of
 from localllm.server.truncate import Fitted
 from localllm.text.chat_template import SYSTEM_TEXT, ChatTemplate
 from localllm.text.prompt import Prompt
@@ -36,17 +35,10 @@ _SCHEMA = fields.json_schema(fields.CHAT, ["messages"])
 @router.post(
     "/v1/chat/completions",
     summary="Answers the last message of a conversation.",
-    openapi_extra={
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}
-    },
+    openapi_extra=body_of(_SCHEMA),
 )
 async def chat_completions(http: HttpRequest) -> Answer:
-    asked = await read(http, fields.CHAT)
-    try:
-        return await _answer(http, asked)
-    except BaseException:
-        asked.lease.release()
-        raise
+    return await answered(http, fields.CHAT, _answer)
 
 
 async def _answer(http: HttpRequest, asked: Asked) -> Answer:
@@ -93,7 +85,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         reasoning=info.chat_template.reasoning,
         opened=prompt.opens_reasoning,
     )
-    answering = Answering(service, state.metrics)
+    answering = state.answering(service)
     answering.start([request])
     wishes = Wishes(
         model=asked.lease.name,

@@ -13,7 +13,7 @@ from localllm import __version__
 from localllm.server.errors import RequestError
 from localllm.server.schema import values
 from localllm.server.security import is_loopback
-from localllm.server.state import read_object, state_of
+from localllm.server.state import body_of, read_object, state_of
 
 router = APIRouter(prefix="/localllm")
 _STOP_SCHEMA = {
@@ -39,9 +39,7 @@ async def ps(http: HttpRequest) -> dict[str, Any]:
 @router.post(
     "/stop",
     summary="Unloads a model, once it has answered; for this machine only.",
-    openapi_extra={
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _STOP_SCHEMA}}}
-    },
+    openapi_extra=body_of(_STOP_SCHEMA),
 )
 async def stop(http: HttpRequest) -> dict[str, Any]:
     only_here(http)

@@ -86,7 +86,7 @@ async def answer(http: HttpRequest) -> Lines:
     try:
         info = lease.service.info
         asked = await asyncio.to_thread(_request, info, body, http.state.caller)
-        answering = Answering(lease.service, state_of(http).metrics)
+        answering = state_of(http).answering(lease.service)
         answering.start([asked.request])
     except BaseException:
         lease.release()

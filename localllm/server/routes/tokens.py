@@ -13,7 +13,7 @@ from localllm.errors import UnsupportedError
 from localllm.server.errors import RequestError
 from localllm.server.models import Lease
 from localllm.server.schema import values
-from localllm.server.state import lease, read_object
+from localllm.server.state import body_of, lease, read_object
 from localllm.text.tokenizer import Tokenizer
 
 router = APIRouter()
@@ -21,8 +21,7 @@ _MAX_CHARS = 16 << 20
 
 
 def _schema(required: list[str], **properties: Any) -> dict[str, Any]:
-    schema = {"type": "object", "required": required, "properties": properties}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return body_of({"type": "object", "required": required, "properties": properties})
 
 
 @router.post(
