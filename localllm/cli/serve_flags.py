@@ -91,7 +91,27 @@ FLAGS: tuple[Flag, ...] = (
          fails="above 1 it needs the vLLM engine, which this build does not have"),
     Flag("--data-parallel-size -dp", words=(("1", ""),), say="there is one machine",
          fails="above 1 it needs the vLLM engine, which this build does not have"),
+    Flag("--enable-expert-parallel --disable-custom-all-reduce --async-scheduling "
+         "--no-async-scheduling --disable-frontend-multiprocessing", "",
+         say="there is one machine"),
+    Flag("--distributed-executor-backend --cpu-offload-gb --num-gpu-blocks-override "
+         "--compilation-config -cc -O --max-seq-len-to-capture --attention-backend", say=_CPU),
+    Flag("--tokenizer --tokenizer-mode --config-format --hf-overrides --revision --task --runner "
+         "--generation-config --override-generation-config", say="a GGUF file holds all of it"),
+    Flag("--download-dir", say="models lie where LOCALLLM_HOME says"),
+    Flag("--language-model-only", "", say="only text is served yet"),
+    Flag("--limit-mm-per-prompt --mm-processor-kwargs", say="only text is served yet"),
+    Flag("--default-chat-template-kwargs", say="a request sends its chat_template_kwargs"),
+    Flag("--chat-template-content-format", say="texts and lists of parts are both taken"),
+    Flag("--enable-reasoning", "", say="reasoning comes as reasoning_content"),
+    Flag("--guided-decoding-backend --structured-outputs-config",
+         say="constrained output is not served yet; a request for it is refused"),
+    Flag("--enable-log-requests --enable-log-outputs", "", say="prompts are never logged"),
+    Flag("--max-log-len --middleware", say="prompts are never logged, and no code is added"),
+    Flag("--disable-uvicorn-access-log --enable-prompt-tokens-details", "",
+         say="there is no log of requests, and cached tokens are always counted"),
     # What cannot be done
+    Flag("--enable-lora", "", fails="there are no adapters yet"),
     Flag("--lora --lora-modules --lora-scaled", fails="there are no adapters yet"),
     Flag("--mmproj -mm", fails="pictures are not served yet"),
 )  # fmt: skip
@@ -196,6 +216,8 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
     if flag.to == "NAME":
         hub = name in ("-hf", "-hfr", "--hf-repo")
         return [f"hf.co/{values[0]}" if hub else values[0]]
+    if flag.to == "--ctx":
+        return _context(flag, values[0])
     if flag.to == "--parallel":  # -1 and auto are what it is anyway
         return [] if values[0] in words else [flag.to, *values]
     if words and values and values[0] not in words:
@@ -211,6 +233,16 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
     if flag.to.endswith("@"):
         return [f"{flag.to}{value}" for value in values]
     return [word for value in values for word in (flag.to, value)]
+
+
+def _context(flag: Flag, value: str) -> list[str]:
+    """As vLLM has it: -1 and auto are what fits, 32k are 32,000 and 32K are 32,768."""
+    if value in ("-1", "auto"):
+        return []
+    units = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}
+    if value[-1:] in units and value[:-1].isdecimal() and len(value) < 12:
+        return [flag.to, str(int(value[:-1]) * units[value[-1]])]
+    return [flag.to, value]
 
 
 def _json_list(name: str, value: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import ssl
@@ -52,6 +53,48 @@ def test_llama_server_command_lines_work() -> None:
     assert translate(origins).args == ["--cors-origin", "http://a:1", "--cors-origin", "http://b"]
     assert translate(["--api_key_file", "f"]).args == ["--api-key=@f"]
     assert translate(["m", "--", "--mlock"]).args == ["m", "--", "--mlock"]
+
+
+#: Lines as people write them for vLLM (Qwen, gpt-oss and Llama guides, start scripts, charts).
+LINES = (
+    "mistralai/Mistral-7B-Instruct-v0.3 --port 8000",
+    "openai/gpt-oss-120b --dtype auto --port 8000 --host 127.0.0.1",
+    "gradientai/Llama-3-8B-Instruct-Gradient-1048k --swap-space 16 --disable-log-requests "
+    "--tensor_parallel_size 1 --max_model_len 65000",
+    "Qwen/Qwen3-4B --port 8000 --enable-prefix-caching "
+    '--speculative_config \'{"method": "ngram", "num_speculative_tokens": 5}\'',
+    "Qwen/Qwen2.5-3B-Instruct --enable-prefix-caching --enable-chunked-prefill",
+    "Qwen/Qwen3-1.7B --port 9998 --tensor-parallel-size 1 --gpu-memory-utilization 0.15",
+    "Qwen/Qwen2.5-14B-Instruct --api-key sk-a-key-2026 --port 8000 --host 0.0.0.0 "
+    "--enable-auto-tool-choice --tool-call-parser hermes --trust-remote-code",
+    "Qwen/Qwen3.5-9B --port 8000 --max-model-len 32768 --dtype auto "
+    "--gpu-memory-utilization 0.90 --language-model-only",
+    "Qwen/Qwen2.5-7B-Instruct-AWQ --max-model-len 64K --reasoning-parser qwen3 "
+    "--served-model-name a/b c -tp 1 --enforce-eager --kv-cache-dtype fp8_e5m2",
+    "Qwen/Qwen3-8B --host 127.0.0.1 --port 8000 --dtype auto --gpu-memory-utilization 0.90 "
+    "--max-model-len 9000 --no-enable-prefix-caching --max-num-batched-tokens 2048",
+    "--model=/models/Qwen3-4B --served-model-name=q --api-key a-long-secret --max-model-len=auto "
+    "--max-num-seqs 1 --seed 1024 --async-scheduling --tokenizer-mode auto --disable-log-stats",
+    'Qwen/Qwen3-0.6B -tp 1 --dtype bfloat16 -cc \'{"custom_ops": ["all"]}\'',
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_lines_for_vllm(line: str) -> None:
+    """Each is taken by the command itself, with its model and its port."""
+    context = command.make_context("serve", shlex.split(line))
+    (model,) = context.params["models"]
+    assert model in line and context.params["port"] in (8000, 9998)
+    lengths = {" 64K": 65536, " 9000": 9000, " 32768": 32768, " 65000": 65000}
+    asked = [n for text, n in lengths.items() if text in line]
+    assert context.params["ctx"] == (asked or [0])[0]
+
+
+def test_two_parts_of_a_model_need_another_engine() -> None:
+    with pytest.raises(ArgumentError, match="needs the vLLM engine"):
+        command.make_context("serve", shlex.split("Qwen/Qwen3-8B --tensor-parallel-size 2"))
+    with pytest.raises(ArgumentError, match="adapters"):
+        command.make_context("serve", ["Qwen/Qwen3-8B", "--enable-lora"])
 
 
 def test_variables_of_llama_server() -> None:
