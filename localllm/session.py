@@ -159,7 +159,7 @@ class Session:
             Question(
                 asked.ids,
                 params,
-                title=_title(messages),
+                title=title_of(messages),
                 reasoning=template.reasoning,
                 opened=prompt.opens_reasoning,
                 asked=asked,
@@ -171,7 +171,7 @@ class Session:
         self._end_answer()
         self.notes = ()
         ids = self._tokenizer.encode(prompt, add_special=True)
-        yield from self._answer(Question(ids, params, title=_clip(prompt), raw=True))
+        yield from self._answer(Question(ids, params, title=clip(prompt), raw=True))
 
     def replay(self, answer: Answer) -> Iterator[Chunk]:
         """Gives a recorded answer again: the same prompt and parameters. Raises `ArgumentError`
@@ -271,15 +271,9 @@ class Session:
         """The template's variables that switch reasoning, and a note if there are none."""
         if think is None:
             return {}, ()
-        from localllm.text.thinking_switch import thinking_options
+        from localllm.text.thinking_switch import switched
 
-        options = thinking_options(self._parts.chat_template, think)
-        if options is None:
-            wish = "leave out its reasoning"
-            if think:
-                wish = "reason" if think is True else f"reason at the level {think}"
-            return {}, (f"this model cannot be told to {wish}",)
-        return options, ()
+        return switched(self._parts.chat_template, think)
 
     def _fingerprint(self, params: dict[str, Any], prompt_ids: Sequence[int]) -> Fingerprint:
         parts = self._parts
@@ -378,13 +372,13 @@ class Session:
         )
 
 
-def _title(messages: Sequence[Mapping[str, Any]]) -> str:
+def title_of(messages: Sequence[Mapping[str, Any]]) -> str:
     """The beginning of the last question."""
     asked = [m.get("content") for m in messages if m.get("role") == "user"]
-    return _clip(asked[-1] if asked and isinstance(asked[-1], str) else "")
+    return clip(asked[-1] if asked and isinstance(asked[-1], str) else "")
 
 
-def _clip(text: str) -> str:
+def clip(text: str) -> str:
     return " ".join(text[:400].split())[:80]
 
 

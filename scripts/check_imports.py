@@ -15,6 +15,7 @@ from pathlib import Path
 RANKS = {
     "cli": 6,
     "tui": 6,
+    "remote_session": 5,
     "session": 5,
     "server": 4,
     "engine": 4,
@@ -36,6 +37,7 @@ ALSO = {
     ("moments", "errors"),
     ("params", "errors"),
     ("server", "engine"),
+    ("remote_session", "session"),
 }
 #: Only these touch the native module; only localllm/native.py touches the compiled one.
 NATIVE_USERS = ("localllm/engine/", "localllm/store/inspect.py", "localllm/text/")

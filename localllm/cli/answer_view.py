@@ -14,7 +14,8 @@ from localllm.cli import output, report
 from localllm.cli.word_wrap import WordWrap
 
 if TYPE_CHECKING:
-    from localllm.session import Chunk, Session, TokenLogprobs
+    from localllm.remote_session import AnySession
+    from localllm.session import Chunk, TokenLogprobs
 
 #: How reasoning appears: a line for all of it, all of it, or not at all.
 FOLD, SHOW, HIDE = "fold", "show", "hide"
@@ -42,7 +43,7 @@ class AnswerView:
 
     def __init__(
         self,
-        session: Session,
+        session: AnySession,
         *,
         thinking: str = FOLD,
         quiet: bool = False,
@@ -140,7 +141,7 @@ class AnswerView:
 class _Waiting:
     """Draws how far a prompt is read, on a thread of its own: the caller waits for the engine."""
 
-    def __init__(self, session: Session, line: output.ProgressLine) -> None:
+    def __init__(self, session: AnySession, line: output.ProgressLine) -> None:
         self._session, self._line = session, line
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None

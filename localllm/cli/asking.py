@@ -15,11 +15,12 @@ from localllm.store import answers
 
 if TYPE_CHECKING:
     from localllm.cli.options import Found
-    from localllm.session import Chunk, Session
+    from localllm.remote_session import AnySession
+    from localllm.session import Chunk
     from localllm.store.settings import Settings
 
 
-def parameters(session: Session, given: Mapping[str, Any]) -> GenerateParams:
+def parameters(session: AnySession, given: Mapping[str, Any]) -> GenerateParams:
     """The parameters that were given; for the others what the model's file recommends, or the
     defaults. Without a seed it is a new one."""
     return GenerateParams(**{"seed": secrets.randbits(32), **session.info.recommended, **given})
@@ -38,7 +39,7 @@ class Asker:
     """Asks one session. raw: the text of a question is continued as it is; becomes True when the
     model turns out to have no template."""
 
-    def __init__(self, found: Found, session: Session, *, raw: bool) -> None:
+    def __init__(self, found: Found, session: AnySession, *, raw: bool) -> None:
         self.found, self.session, self.raw = found, session, raw
 
     def ask(
@@ -79,7 +80,7 @@ class Recorder:
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled and answers.environment_allows()
 
-    def save(self, found: Found, session: Session) -> str | None:
+    def save(self, found: Found, session: AnySession) -> str | None:
         """The id of the session's last answer if its record was written. A disk that refuses it
         gives a note, once: the answer itself is there."""
         if not self._enabled or session.answer is None or not session.answer.token_ids:
@@ -90,5 +91,8 @@ class Recorder:
             self._enabled = False
             output.note(f"the answers have no records for replay: {e.message}")
             return None
-        speed_notes.of_answer(found, session)
+        from localllm.session import Session
+
+        if isinstance(session, Session):  # a server may have had others to answer
+            speed_notes.of_answer(found, session)
         return session.answer.id

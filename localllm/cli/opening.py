@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localllm import paths
@@ -16,7 +16,7 @@ from localllm.store import catalog
 from localllm.store.index import Store
 
 if TYPE_CHECKING:
-    from localllm.session import Session
+    from localllm.remote_session import AnySession
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ class Opening:
     template: str | None = None
     raw: bool = False  # no template is needed
     mmap: bool = False
+    server: bool = False  # a running server that has the model may be asked instead
+
+    @property
+    def asks_for_a_load(self) -> bool:
+        """Whether it says how the model is to be loaded."""
+        return replace(self, raw=False, kv_type="f16", server=False) != Opening()
 
 
 def find(name: str) -> Found:
@@ -44,10 +50,15 @@ def find(name: str) -> Found:
     return found
 
 
-def load(found: Found, opening: Opening, *, ends: bool = True) -> Session:
-    """Loads a model. Ctrl-C meanwhile ends the process, which holds nothing that could be lost; or,
-    where `ends` is False, the load with `CancelledError`. What comes with the model (its context,
-    its threads, its template) counts where the command line says nothing."""
+def load(found: Found, opening: Opening, *, ends: bool = True) -> AnySession:
+    """Loads a model, unless a running server holds it. Ctrl-C meanwhile ends the process, which
+    holds nothing that could be lost; or, where `ends` is False, the load with `CancelledError`.
+    What comes with the model (its context, its threads, its template) counts where the command line
+    says nothing."""
+    if opening.server and not opening.asks_for_a_load:
+        served = _served(found, opening)
+        if served is not None:
+            return served
     from localllm.session import Session  # numpy and the engine: 100 ms
 
     line = output.ProgressLine()
@@ -86,6 +97,22 @@ def load(found: Found, opening: Opening, *, ends: bool = True) -> Session:
         line.clear()
     if found.model is not None:
         Store(paths.current().models).touch(found.model.ref)
+    return session
+
+
+def _served(found: Found, opening: Opening) -> AnySession | None:
+    """The session of a running server that serves this model."""
+    folder = paths.current().servers
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None  # what follows takes its time
+    from localllm import remote_session
+
+    template = found.settings.template
+    sought = remote_session.Sought(found.path, found.label, template, opening.kv_type)
+    with output.waiting(f"{found.label}: asking the server"):
+        session, why_not = remote_session.find(folder, sought)
+    if why_not:
+        output.note(f"{why_not}: loading the model here")
     return session
 
 

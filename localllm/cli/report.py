@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from localllm.cli.answer_view import Shown
     from localllm.cli.options import Found
     from localllm.params import GenerateParams
-    from localllm.session import Session, Stats, TokenLogprobs
+    from localllm.remote_session import AnySession
+    from localllm.session import Stats, TokenLogprobs
 
 
 def facts(
-    found: Found, session: Session, params: GenerateParams, kv_type: str, finish_reason: str
+    found: Found, session: AnySession, params: GenerateParams, kv_type: str, finish_reason: str
 ) -> dict[str, Any]:
     """What `--json` prints beside the text, and `--verbose` shows. Speeds are None where nothing
     was timed. The first token comes out of the prompt's last step: decoding made the others."""

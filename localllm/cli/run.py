@@ -83,6 +83,9 @@ class Wishes:
 )
 @click.option("--mmap", is_flag=True, help="Read weights from the file as needed: slower.")
 @machine_options
+@click.option(
+    "--no-server", is_flag=True, help="Load the model here, also where a running server has it."
+)
 @click.option("--plain", is_flag=True, help="No control sequences: for screen readers and pipes.")
 @click.option("--no-wrap", is_flag=True, help="Let the terminal break lines, also inside words.")
 @click.option("--no-record", is_flag=True, help="Keep no record of the answers for replay.")
@@ -139,6 +142,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
             template=None if template is None else template_text(template),
             raw=raw,
             mmap=options.pop("mmap"),
+            server=not options.pop("no_server"),
         ),
         system=system,
         think=False if no_think else None if think is None else THINK[think],

@@ -7,7 +7,7 @@ this server cannot do is an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localllm.errors import ArgumentError
@@ -50,7 +50,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--ssl-certfile --ssl-cert-file", to="--tls-cert"),
     Flag("--ssl-keyfile --ssl-key-file", to="--tls-key"),
     Flag("-t", to="--threads"),
-    Flag("--max-num-seqs -np", to="--parallel"),
+    Flag("--parallel --max-num-seqs -np", to="--parallel", words=(("-1", ""), ("auto", ""))),
     Flag("-m --model -hf -hfr --hf-repo", to="NAME"),
     # Without a meaning here
     Flag("--gpu-memory-utilization", say=f"{_CPU}; localllm plan shows the memory it takes"),
@@ -91,24 +91,88 @@ FLAGS: tuple[Flag, ...] = (
          fails="above 1 it needs the vLLM engine, which this build does not have"),
     Flag("--data-parallel-size -dp", words=(("1", ""),), say="there is one machine",
          fails="above 1 it needs the vLLM engine, which this build does not have"),
+    Flag("--enable-expert-parallel --disable-custom-all-reduce --async-scheduling "
+         "--no-async-scheduling --disable-frontend-multiprocessing", "",
+         say="there is one machine"),
+    Flag("--distributed-executor-backend --cpu-offload-gb --num-gpu-blocks-override "
+         "--compilation-config -cc -O --max-seq-len-to-capture --attention-backend", say=_CPU),
+    Flag("--tokenizer --tokenizer-mode --config-format --hf-overrides --revision --task --runner "
+         "--generation-config --override-generation-config", say="a GGUF file holds all of it"),
+    Flag("--download-dir", say="models lie where LOCALLLM_HOME says"),
+    Flag("--language-model-only", "", say="only text is served yet"),
+    Flag("--limit-mm-per-prompt --mm-processor-kwargs", say="only text is served yet"),
+    Flag("--default-chat-template-kwargs", say="a request sends its chat_template_kwargs"),
+    Flag("--chat-template-content-format", say="texts and lists of parts are both taken"),
+    Flag("--enable-reasoning", "", say="reasoning comes as reasoning_content"),
+    Flag("--guided-decoding-backend --structured-outputs-config",
+         say="constrained output is not served yet; a request for it is refused"),
+    Flag("--enable-log-requests --enable-log-outputs", "", say="prompts are never logged"),
+    Flag("--max-log-len --middleware", say="prompts are never logged, and no code is added"),
+    Flag("--disable-uvicorn-access-log --enable-prompt-tokens-details", "",
+         say="there is no log of requests, and cached tokens are always counted"),
     # What cannot be done
+    Flag("--enable-lora", "", fails="there are no adapters yet"),
     Flag("--lora --lora-modules --lora-scaled", fails="there are no adapters yet"),
     Flag("--mmproj -mm", fails="pictures are not served yet"),
 )  # fmt: skip
+
+#: Variables of llama-server, each with the flag that it stands for.
+VARIABLES = {
+    "LLAMA_ARG_MODEL": "--model",
+    "LLAMA_ARG_HF_REPO": "--hf-repo",
+    "LLAMA_ARG_HOST": "--host",
+    "LLAMA_ARG_PORT": "--port",
+    "LLAMA_ARG_CTX_SIZE": "--ctx-size",
+    "LLAMA_ARG_N_PARALLEL": "-np",
+    "LLAMA_ARG_THREADS": "-t",
+    "LLAMA_ARG_ALIAS": "--alias",
+    "LLAMA_ARG_CACHE_TYPE_K": "--cache-type-k",
+    "LLAMA_ARG_CHAT_TEMPLATE": "--chat-template",
+    "LLAMA_ARG_CHAT_TEMPLATE_FILE": "--chat-template-file",
+    "LLAMA_ARG_SSL_CERT_FILE": "--ssl-cert-file",
+    "LLAMA_ARG_SSL_KEY_FILE": "--ssl-key-file",
+    "LLAMA_API_KEY": "--api-key",
+}
 
 _BY_NAME = {name: flag for flag in FLAGS for name in flag.names.split()}
 
 
 @dataclass(frozen=True)
 class Translated:
-    """Arguments in our own flags, and a line on each flag without a meaning."""
+    """Arguments in our own flags, and a line on each flag without a meaning. model: where the
+    arguments name none."""
 
     args: list[str]
     notes: list[str]
+    model: str = ""
 
 
-def translate(args: Sequence[str]) -> Translated:
-    """Raises `ArgumentError` for flags that ask for what cannot be done, or lack their value."""
+def translate(args: Sequence[str], environ: Mapping[str, str] | None = None) -> Translated:
+    """environ: where `VARIABLES` are looked up; a flag that is given counts more. Raises
+    `ArgumentError` for flags that ask for what cannot be done, or lack their value."""
+    if environ:
+        return _with_variables(_translated(args), environ)
+    return _translated(args)
+
+
+def _with_variables(given: Translated, environ: Mapping[str, str]) -> Translated:
+    args, notes = list(given.args), list(given.notes)
+    options = {word.partition("=")[0] for word in args if word.startswith("-")}
+    model = given.model
+    for variable, name in VARIABLES.items():
+        value = environ.get(variable)
+        if not value:
+            continue
+        found = _translated([name, value])
+        if found.args and not found.args[0].startswith("-"):
+            model = model or found.args[0]
+        elif found.args and found.args[0] not in options:
+            args += found.args
+            notes.append(f"{variable} is taken as {name}")
+    return Translated(args, notes, model)
+
+
+def _translated(args: Sequence[str]) -> Translated:
     out: list[str] = []
     notes: list[str] = []
     rest = list(args)
@@ -152,6 +216,10 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
     if flag.to == "NAME":
         hub = name in ("-hf", "-hfr", "--hf-repo")
         return [f"hf.co/{values[0]}" if hub else values[0]]
+    if flag.to == "--ctx":
+        return _context(flag, values[0])
+    if flag.to == "--parallel":  # -1 and auto are what it is anyway
+        return [] if values[0] in words else [flag.to, *values]
     if words and values and values[0] not in words:
         raise ArgumentError(
             f"{name}: {values[0][:40]!a} is not a type of the cache here",
@@ -165,6 +233,16 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
     if flag.to.endswith("@"):
         return [f"{flag.to}{value}" for value in values]
     return [word for value in values for word in (flag.to, value)]
+
+
+def _context(flag: Flag, value: str) -> list[str]:
+    """As vLLM has it: -1 and auto are what fits, 32k are 32,000 and 32K are 32,768."""
+    if value in ("-1", "auto"):
+        return []
+    units = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}
+    if value[-1:] in units and value[:-1].isdecimal() and len(value) < 12:
+        return [flag.to, str(int(value[:-1]) * units[value[-1]])]
+    return [flag.to, value]
 
 
 def _json_list(name: str, value: str) -> list[str]:

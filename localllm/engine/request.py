@@ -99,6 +99,15 @@ class LoadedModel:
     n_params: int = 0
     n_ctx_train: int = 0
     weight_bytes: int = 0
+    title: str = ""  # of the file
+    engine: str = ""
+    engine_version: str = ""
+    arithmetic: int = 0  # its version, 0 if the engine promises none
+    isa: str = ""
+    n_threads: int = 0
+    kv_type: str = ""
+    kv_bytes: int = 0
+    no_template: str = ""  # why there is none
     recommended: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -118,6 +127,13 @@ class ServiceState:
     hit_tokens: int = 0
     generated_tokens: int = 0
     last_progress_s: float = 0.0  # time.monotonic() of it
+    step_s: float = 0.0  # what the running step should take, at the most
+
+    def stalled_s(self, now: float) -> float:
+        """Seconds for which there is work and no progress, beyond what the step should take."""
+        if not self.running and not self.waiting:
+            return 0.0
+        return max(0.0, now - self.last_progress_s - self.step_s)
 
 
 class Service(Protocol):

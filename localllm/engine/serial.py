@@ -213,9 +213,9 @@ class SerialService:
 def loaded_model(parts: Parts, name: str, digest: str) -> LoadedModel:
     """What a front end needs to know of an opened model."""
     try:
-        template = parts.chat_template
-    except UnsupportedError:
-        template = None
+        template, no_template = parts.chat_template, ""
+    except UnsupportedError as e:
+        template, no_template = None, e.message
     return LoadedModel(
         name=name,
         n_ctx=parts.engine.n_ctx,
@@ -227,5 +227,14 @@ def loaded_model(parts: Parts, name: str, digest: str) -> LoadedModel:
         n_params=parts.n_params,
         n_ctx_train=int(parts.text.metadata.get(f"{parts.architecture}.context_length", 0)),
         weight_bytes=parts.weight_bytes,
+        title=parts.name,
+        engine=parts.engine.name,
+        engine_version=parts.engine_version,
+        arithmetic=parts.arithmetic,
+        isa=parts.isa,
+        n_threads=parts.n_threads,
+        kv_type=parts.options.kv_type,
+        kv_bytes=parts.engine.kv_bytes,
+        no_template=no_template,
         recommended=recommended(parts.text.metadata),
     )

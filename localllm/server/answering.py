@@ -21,29 +21,27 @@ from localllm.engine.request import (
     Timings,
     Usage,
 )
-from localllm.errors import ContextFullError
+from localllm.errors import CancelledError, ContextFullError
 from localllm.server.metrics import Metrics
 
 
 class Answering:
-    """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened.
-    answered: told of the token ids of each answer that came to its end."""
+    """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened."""
 
-    def __init__(
-        self,
-        service: Service,
-        metrics: Metrics,
-        answered: Callable[[Sequence[int]], None] | None = None,
-    ) -> None:
-        self._service, self._metrics, self._answered = service, metrics, answered
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self._service, self._metrics = service, metrics
         self._loop = asyncio.get_running_loop()
         self._arrived: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._tickets: list[Ticket] = []
         self._n_open = 0
         self._started_s = time.monotonic()
 
-    def start(self, requests: Sequence[Request]) -> None:
-        """Submits all of them, or none: raises what `Service.submit` raises."""
+    def start(
+        self, requests: Sequence[Request], answered: Callable[[Sequence[int]], None] | None = None
+    ) -> None:
+        """Submits all of them, or none: raises what `Service.submit` raises. answered: told of the
+        token ids of each answer that comes to its end."""
+        self._answered = answered
         try:
             for i, request in enumerate(requests):
                 if request.params.max_tokens == 0:
@@ -79,6 +77,11 @@ class Answering:
         """Ends what still runs."""
         for ticket in self._tickets:
             ticket.cancel()
+
+    def cut(self) -> None:
+        """The server is stopping: what runs ends with an error that says so."""
+        self._arrived.put_nowait((0, Failed(CancelledError("the server is stopping"))))
+        self.cancel()
 
     def _emitter(self, number: int) -> Emit:
         def emit(event: Event) -> None:

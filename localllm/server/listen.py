@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,9 @@ HEADER_S = 20.0
 WRITE_S = 60.0
 IDLE_S = 75.0  # between two requests of a connection
 DRAIN_S = 30.0
+LAST_S = 2.0  # of these, for what still runs to say that it was cut short
+MAX_CONNECTIONS = 512
+REFUSED_S = 2.0  # for the request of a connection that is one too many
 
 
 @dataclass(frozen=True)
@@ -38,16 +42,33 @@ class Tls:
 
 
 class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 with the limits above; what is no HTTP gets an error in our shape."""
+    """HTTP/1.1 with the limits above; what is no HTTP gets an error in our shape, and so does who
+    comes when there are `max_connections` already."""
 
+    max_connections = MAX_CONNECTIONS
+    _too_many = False
     _header_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._header_timer = self.loop.call_later(HEADER_S, transport.abort)
+        self._too_many = len(self.connections) > self.max_connections
+        limit_s = REFUSED_S if self._too_many else HEADER_S
+        self._header_timer = self.loop.call_later(limit_s, transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        if self._too_many:
+            self._refuse(
+                RequestError(
+                    f"there are {self.max_connections} connections already",
+                    "Ask again later, or start the server with a larger --max-connections.",
+                    code="too_many_connections",
+                    status=503,
+                    type="server_error",
+                    headers={"retry-after": "1"},
+                )
+            )
+            return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             _stop(self._header_timer)
@@ -72,10 +93,15 @@ class GuardedProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()  # in the middle of an answer
             return
-        body = errors.body(RequestError("the request is no valid HTTP", code="bad_request"))
+        self._refuse(RequestError("the request is no valid HTTP", code="bad_request"))
+
+    def _refuse(self, error: RequestError) -> None:
+        """Answers before there is a request, and ends the connection."""
+        body = errors.body(error)
         headers = [("content-type", "application/json"), ("connection", "close")]
-        headers.append(("content-length", str(len(body))))
-        parts: list[Any] = [h11.Response(status_code=400, headers=headers), h11.Data(data=body)]
+        headers += [("content-length", str(len(body))), *error.headers.items()]
+        start = h11.Response(status_code=error.kind.status, headers=headers)
+        parts: list[Any] = [start, h11.Data(data=body)]
         for part in [*parts, h11.EndOfMessage()]:
             self.transport.write(self.conn.send(part) or b"")
         self.transport.close()
@@ -103,12 +129,32 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def server(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Server:
-    """What serves the application: `run(sockets=[...])`. It ends with SIGINT or SIGTERM; running
-    answers then have `DRAIN_S` to finish. Raises `FileError` for TLS files."""
+class Server(uvicorn.Server):
+    """Ends with SIGINT or SIGTERM. Answers then have `DRAIN_S` to finish; `cut` is called when
+    nearly all of it is over."""
+
+    def __init__(self, config: uvicorn.Config, cut: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._cut = cut
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        timer = asyncio.get_running_loop().call_later(DRAIN_S - LAST_S, self._cut)
+        await super().shutdown(sockets)
+        timer.cancel()
+
+
+def server(
+    app: ASGIApp,
+    tls: Tls | None = None,
+    *,
+    max_connections: int = MAX_CONNECTIONS,
+    cut: Callable[[], None] = lambda: None,
+) -> Server:
+    """What serves the application: `run(sockets=[...])`. Raises `FileError` for TLS files."""
+    limit = {"max_connections": max_connections}
     config = uvicorn.Config(
         app,
-        http=GuardedProtocol,
+        http=type("Protocol", (GuardedProtocol,), limit),
         ws="none",
         loop="asyncio",
         log_config=None,
@@ -126,7 +172,7 @@ def server(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Server:
         config.load()
     except (OSError, ssl.SSLError) as e:
         raise FileError(f"cannot use the TLS files: {getattr(e, 'strerror', None) or e}") from e
-    return uvicorn.Server(config)
+    return Server(config, cut)
 
 
 def _stop(timer: asyncio.TimerHandle | None) -> None:

@@ -29,38 +29,36 @@ PING_S = 15.0
 """A stream that is silent for so long says that it lives: proxies cut silent connections."""
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
+EVENTS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+}
+"""Headers of a stream."""
 
 log = logging.getLogger("localllm.server")
 
 
-class Answer(Response):
-    """The answer of one HTTP request, whose engine requests have been submitted.
-
-    n: choices for each of them. release: called once in the end, whatever happened.
-    """
+class Watched(Response):
+    """An answer whose engine requests have been submitted: `work` sends it, and they end when it
+    has, or when the client has left. release: called once in the end, whatever happened."""
 
     def __init__(
         self,
         answering: Answering,
-        frame: Frame,
         metrics: Metrics,
         release: Callable[[], None],
-        *,
-        n: int,
-        n_requests: int,
         headers: dict[str, str],
-        stream: bool,
-        include_usage: bool = False,
     ) -> None:
         super().__init__(headers=headers)
-        self._answering, self._frame, self._metrics = answering, frame, metrics
-        self._release, self._n, self._n_choices = release, n, n * n_requests
-        self._stream, self._include_usage = stream, include_usage
+        self._answering, self._metrics, self._release = answering, metrics, release
         self._more_headers = headers
-        self._used: list[Usage] = []
+
+    async def work(self, send: Send) -> None:
+        raise NotImplementedError
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = asyncio.create_task(self._streamed(send) if self._stream else self._whole(send))
+        work = asyncio.create_task(self.work(send))
         gone = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -75,13 +73,41 @@ class Answer(Response):
         if not work.cancelled():
             work.result()
 
+
+class Answer(Watched):
+    """The answer of one HTTP request. n: choices for each of its engine requests."""
+
+    def __init__(
+        self,
+        answering: Answering,
+        frame: Frame,
+        metrics: Metrics,
+        release: Callable[[], None],
+        *,
+        n: int,
+        n_requests: int,
+        headers: dict[str, str],
+        stream: bool,
+        include_usage: bool = False,
+    ) -> None:
+        super().__init__(answering, metrics, release, headers)
+        self._frame, self._n, self._n_choices = frame, n, n * n_requests
+        self._stream, self._include_usage = stream, include_usage
+        self._used: list[Usage] = []
+
+    async def work(self, send: Send) -> None:
+        if self._stream:
+            await stream(send, self._events(), {**EVENTS, **self._more_headers})
+        else:
+            await self._whole(send)
+
     async def _whole(self, send: Send) -> None:
         chunks: list[list[Chunk]] = [[] for _ in range(self._n_choices)]
         try:
             async for index, chunk in self._chunks():
                 chunks[index].append(chunk)
         except Exception as e:
-            kind = _noted(e)
+            kind = noted(e)
             await _respond(send, kind.status, errors.body(e), errors.headers(e))
             return
         shape = self._frame.shape
@@ -89,18 +115,6 @@ class Answer(Response):
         document = self._frame.whole(choices, usage(self._used))
         data = json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
         await _respond(send, 200, data, self._more_headers)
-
-    async def _streamed(self, send: Send) -> None:
-        headers = {
-            "content-type": "text/event-stream; charset=utf-8",
-            "cache-control": "no-store",
-            "x-accel-buffering": "no",
-            **self._more_headers,
-        }
-        await send({"type": "http.response.start", "status": 200, "headers": _raw(headers)})
-        async for data in _with_pings(self._events()):
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
 
     async def _events(self) -> AsyncIterator[bytes]:
         frame, shape = self._frame, self._frame.shape
@@ -120,7 +134,7 @@ class Answer(Response):
             if self._include_usage:
                 yield event(frame.piece([], usage=usage(self._used)))
         except Exception as e:
-            _noted(e)
+            noted(e)
             yield b"data: " + errors.body(e) + b"\n\n"
             return
         yield DONE
@@ -134,6 +148,14 @@ class Answer(Response):
             if each.chunk.finish_reason == "cancelled":
                 raise CancelledError("the answer was cut short: the server is stopping")
             yield number * self._n + each.index, each.chunk
+
+
+async def stream(send: Send, parts: AsyncIterator[bytes], headers: dict[str, str]) -> None:
+    """Sends the parts as they come, and pings between them."""
+    await send({"type": "http.response.start", "status": 200, "headers": _raw(headers)})
+    async for data in _with_pings(parts):
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def event(document: dict[str, Any]) -> bytes:
@@ -169,7 +191,7 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def _noted(error: Exception) -> errors.Kind:
+def noted(error: Exception) -> errors.Kind:
     """How an error is answered; our own faults are logged, without what was asked."""
     kind = errors.kind_of(error)
     if not isinstance(error, LocalLLMError):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from fastapi import Request as HttpRequest
 
+from localllm.engine.request import Service
 from localllm.engine.transcripts import Transcripts
+from localllm.errors import CancelledError
 from localllm.server import json_body
+from localllm.server.answering import Answering
+from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
-from localllm.server.models import Lease, Models
+from localllm.server.models import Lease
 from localllm.server.schema import fields, values
 from localllm.server.schema.fields import Field
 
@@ -23,18 +29,32 @@ _MAX_NAMED = 20  # ignored fields in a header
 _MAX_REMEMBERED = 1000
 _LONGEST_NAME = 512
 
+T = TypeVar("T")
 log = logging.getLogger("localllm.server")
 
 
 @dataclass
 class ServerState:
-    """models: see `Models`. strict: unknown fields are refused."""
+    """models: see `Manager`. strict: unknown fields are refused."""
 
-    models: Models
+    models: Manager
     strict: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     transcripts: Transcripts = field(default_factory=Transcripts)
     _named: set[str] = field(default_factory=set)
+    _running: WeakSet[Answering] = field(default_factory=WeakSet)
+
+    def answering(self, service: Service) -> Answering:
+        """For the requests behind one HTTP request."""
+        made = Answering(service, self.metrics)
+        self._running.add(made)
+        return made
+
+    def cut(self) -> None:
+        """The server ends: whoever still waits is told so."""
+        self.models.end_waits()
+        for each in list(self._running):
+            each.cut()
 
     def ignored(self, names: list[str]) -> dict[str, str]:
         """The header that names unknown fields; the log names each once."""
@@ -75,6 +95,39 @@ async def read_object(http: HttpRequest) -> dict[str, Any]:
     return json_body.parse(await http.body())
 
 
+async def lease(http: HttpRequest, name: str | None, keep_s: float | None = None) -> Lease:
+    """The model of a name; see `Manager.lease`."""
+    return await attended(http, state_of(http).models.lease(name, keep_s))
+
+
+async def attended(http: HttpRequest, work: Coroutine[Any, Any, Lease]) -> Lease:
+    """A lease, for which no client waits once it has left."""
+    leasing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(http))
+    try:
+        await asyncio.wait({leasing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if leasing.done():
+            return leasing.result()
+        raise CancelledError("the client has left")
+    except BaseException:
+        leasing.add_done_callback(_release)
+        raise
+    finally:
+        gone.cancel()
+        leasing.cancel()
+
+
+def _release(leasing: asyncio.Future[Lease]) -> None:
+    if not leasing.cancelled() and leasing.exception() is None:
+        leasing.result().release()
+
+
+async def _gone(http: HttpRequest) -> None:
+    """Returns when the client has left. Its body must have been read."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
 async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     """Reads a request by its table of fields. The model's lease is the caller's to release. Raises
     `RequestError`."""
@@ -95,10 +148,11 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     store = values.flag(body, "store", True)
     truncate = values.one_of(body, "truncate", ("start", "middle"))
     token_ids = values.flag(body, "return_token_ids", False)
+    keep_s = values.keep_alive(body)
     return Asked(
         body=body,
         headers=headers,
-        lease=await state.models.lease(name),
+        lease=await lease(http, name, keep_s),
         n=n,
         stream=stream,
         include_usage=include_usage,
@@ -108,3 +162,22 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
         truncate=truncate,
         token_ids=token_ids,
     )
+
+
+async def answered(
+    http: HttpRequest,
+    table: Mapping[str, Field],
+    answer: Callable[[HttpRequest, Asked], Awaitable[T]],
+) -> T:
+    """Reads a request and has it answered. Where that fails, its model is let go."""
+    asked = await read(http, table)
+    try:
+        return await answer(http, asked)
+    except BaseException:
+        asked.lease.release()
+        raise
+
+
+def body_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """A route's body, for the OpenAPI description."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

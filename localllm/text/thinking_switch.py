@@ -56,6 +56,17 @@ def thinking_options(template: ChatTemplate, think: bool | str | None) -> Option
     return {} if think and template.reasoning is not None else None
 
 
+def switched(template: ChatTemplate, think: bool | str | None) -> tuple[Options, tuple[str, ...]]:
+    """The options of `thinking_options`; where the model cannot be told so none, and a note."""
+    options = thinking_options(template, think)
+    if options is not None:
+        return options, ()
+    wish = "leave out its reasoning"
+    if think:
+        wish = "reason" if think is True else f"reason at the level {think}"
+    return {}, (f"this model cannot be told to {wish}",)
+
+
 def _works(template: ChatTemplate, switch: Switch) -> bool:
     """Whether the template writes different prompts for the two values."""
     if isinstance(switch.off, str) and not re.search(f"['\"]{switch.off}['\"]", template.source):

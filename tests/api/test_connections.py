@@ -11,10 +11,19 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from stand_ins.api_server import NAME, FakeService, FakeTicket, Running, exchange, running
+from stand_ins.api_server import (
+    NAME,
+    FakeService,
+    FakeTicket,
+    Running,
+    exchange,
+    manager_of,
+    running,
+    serving,
+)
 
 from localllm.engine.request import LoadedModel
-from localllm.server import sse
+from localllm.server import listen, sse
 from localllm.server.opening import ModelFile, OpenOptions, open_service
 
 
@@ -110,7 +119,9 @@ def test_an_early_error_has_a_status(fake: Running) -> None:
     assert answer.startswith(b"HTTP/1.1 500") and b"is no number" in answer
 
 
-def test_a_stalled_engine_is_not_healthy(fake_info: LoadedModel) -> None:
+def test_a_stalled_engine_is_not_healthy(
+    fake_info: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
     service = FakeService(fake_info)
     with running(service) as server:
         assert httpx2.get(f"{server.url}/health").status_code == 200
@@ -121,8 +132,11 @@ def test_a_stalled_engine_is_not_healthy(fake_info: LoadedModel) -> None:
         newest(server, 0)
         answer = httpx2.get(f"{server.url}/health")
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "stalled"
+        assert NAME in answer.json()["error"]["message"]
+        wait(lambda: f"{NAME} makes no progress" in caplog.text)
         connection.close()
         wait(lambda: httpx2.get(f"{server.url}/health").status_code == 200)
+        wait(lambda: f"{NAME} goes on" in caplog.text)
 
 
 def test_the_end_lets_answers_finish(fake_info: LoadedModel) -> None:
@@ -135,6 +149,40 @@ def test_the_end_lets_answers_finish(fake_info: LoadedModel) -> None:
         newest(server, 0)
     asking.join(10)
     assert got[0].startswith(b"HTTP/1.1 200") and b"x" * 200 in got[0]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_runs_at_the_end_is_told_so(
+    fake_info: LoadedModel, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "DRAIN_S", 3.0)
+    monkeypatch.setattr(listen, "LAST_S", 2.8)
+    got: list[bytes] = []
+    with running(FakeService(fake_info)) as server:
+        asking = threading.Thread(
+            target=lambda: got.append(exchange(server.port, request("drip", stream=stream)))
+        )
+        asking.start()
+        newest(server, 0)
+    asking.join(10)
+    assert b"the server is stopping" in got[0] and b"[DONE]" not in got[0]
+    assert got[0].startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 503")
+    assert got[0].rstrip().endswith(b"0" if stream else b"}")  # whole, not cut in a piece
+
+
+def test_one_connection_too_many(fake_info: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "REFUSED_S", 0.2)
+    manager = manager_of(FakeService(fake_info), (NAME,))
+    with serving(manager, max_connections=2) as port:
+        held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(2)]
+        answer = exchange(port, request("say a"))
+        assert answer.startswith(b"HTTP/1.1 503") and b"2 connections already" in answer
+        assert b"retry-after: 1" in answer
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as silent:
+            assert silent.recv(10) == b""  # closed, though it never asked
+        for connection in held:
+            connection.close()
+        wait(lambda: exchange(port, request("say a")).startswith(b"HTTP/1.1 200"))
 
 
 def test_metrics_count(fake: Running) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import ssl
@@ -18,6 +19,7 @@ import httpx2
 import pytest
 from stand_ins.command_line import ROOT, cli, is_error
 
+from localllm.cli.serve import command
 from localllm.cli.serve_flags import FLAGS, translate
 from localllm.errors import ArgumentError
 
@@ -53,6 +55,70 @@ def test_llama_server_command_lines_work() -> None:
     assert translate(["m", "--", "--mlock"]).args == ["m", "--", "--mlock"]
 
 
+#: Lines as people write them for vLLM (Qwen, gpt-oss and Llama guides, start scripts, charts).
+LINES = (
+    "mistralai/Mistral-7B-Instruct-v0.3 --port 8000",
+    "openai/gpt-oss-120b --dtype auto --port 8000 --host 127.0.0.1",
+    "gradientai/Llama-3-8B-Instruct-Gradient-1048k --swap-space 16 --disable-log-requests "
+    "--tensor_parallel_size 1 --max_model_len 65000",
+    "Qwen/Qwen3-4B --port 8000 --enable-prefix-caching "
+    '--speculative_config \'{"method": "ngram", "num_speculative_tokens": 5}\'',
+    "Qwen/Qwen2.5-3B-Instruct --enable-prefix-caching --enable-chunked-prefill",
+    "Qwen/Qwen3-1.7B --port 9998 --tensor-parallel-size 1 --gpu-memory-utilization 0.15",
+    "Qwen/Qwen2.5-14B-Instruct --api-key sk-a-key-2026 --port 8000 --host 0.0.0.0 "
+    "--enable-auto-tool-choice --tool-call-parser hermes --trust-remote-code",
+    "Qwen/Qwen3.5-9B --port 8000 --max-model-len 32768 --dtype auto "
+    "--gpu-memory-utilization 0.90 --language-model-only",
+    "Qwen/Qwen2.5-7B-Instruct-AWQ --max-model-len 64K --reasoning-parser qwen3 "
+    "--served-model-name a/b c -tp 1 --enforce-eager --kv-cache-dtype fp8_e5m2",
+    "Qwen/Qwen3-8B --host 127.0.0.1 --port 8000 --dtype auto --gpu-memory-utilization 0.90 "
+    "--max-model-len 9000 --no-enable-prefix-caching --max-num-batched-tokens 2048",
+    "--model=/models/Qwen3-4B --served-model-name=q --api-key a-long-secret --max-model-len=auto "
+    "--max-num-seqs 1 --seed 1024 --async-scheduling --tokenizer-mode auto --disable-log-stats",
+    'Qwen/Qwen3-0.6B -tp 1 --dtype bfloat16 -cc \'{"custom_ops": ["all"]}\'',
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_lines_for_vllm(line: str) -> None:
+    """Each is taken by the command itself, with its model and its port."""
+    context = command.make_context("serve", shlex.split(line))
+    (model,) = context.params["models"]
+    assert model in line and context.params["port"] in (8000, 9998)
+    lengths = {" 64K": 65536, " 9000": 9000, " 32768": 32768, " 65000": 65000}
+    asked = [n for text, n in lengths.items() if text in line]
+    assert context.params["ctx"] == (asked or [0])[0]
+
+
+def test_two_parts_of_a_model_need_another_engine() -> None:
+    with pytest.raises(ArgumentError, match="needs the vLLM engine"):
+        command.make_context("serve", shlex.split("Qwen/Qwen3-8B --tensor-parallel-size 2"))
+    with pytest.raises(ArgumentError, match="adapters"):
+        command.make_context("serve", ["Qwen/Qwen3-8B", "--enable-lora"])
+
+
+def test_variables_of_llama_server() -> None:
+    variables = {
+        "LLAMA_ARG_CTX_SIZE": "4096",
+        "LLAMA_ARG_N_PARALLEL": "-1",
+        "LLAMA_ARG_PORT": "9",
+        "LLAMA_API_KEY": "a-secret-key",
+        "LLAMA_ARG_HF_REPO": "a/b:Q4_0",
+        "LLAMA_ARG_HOST": "",
+    }
+    got = translate(["--port", "8", "m"], variables)
+    assert got.args == ["--port", "8", "m", "--ctx", "4096", "--api-key", "a-secret-key"]
+    assert got.model == "hf.co/a/b:Q4_0" and not any("secret" in note for note in got.notes)
+    context = command.make_context("serve", ["--port", "8"])
+    assert context.params["models"] == ()
+
+
+@pytest.mark.parametrize("words", [["-np", "-1"], ["--parallel=auto"], ["--parallel", "-1"]])
+def test_as_many_answers_as_is_good(words: list[str]) -> None:
+    assert translate(["m", *words]).args == ["m"]
+    assert translate(["m", "--parallel", "3"]).args == ["m", "--parallel", "3"]
+
+
 @pytest.mark.parametrize(
     "line",
     ["--tensor-parallel-size 2", "-pp 4", "--tensor-parallel-size=8", "--lora x", "--mmproj y",
@@ -74,7 +140,8 @@ def test_no_flag_is_there_twice() -> None:
     [(["--host", "0.0.0.0"], "--api-key"), (["--api-key", "short"], "5 characters"),
      (["--cors-origin", "*"], "no origin"), (["--cors-origin", "http://*.a"], "no origin"),
      (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
-     (["--api-key", "@/no/such"], "/no/such")],
+     (["--api-key", "@/no/such"], "/no/such"), (["--memory", "8X"], "--memory"),
+     (["--keep-alive", "5d"], "--keep-alive"), (["--name", "a", "x.gguf"], "--name")],
 )  # fmt: skip
 def test_wrong_usage(
     args: list[str], words: str, tiny: Callable[[str, str], Path], tmp_path: Path

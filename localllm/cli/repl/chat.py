@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from localllm.cli.opening import Opening
     from localllm.cli.repl.saved import Saved
     from localllm.cli.run import Wishes
-    from localllm.session import Session
+    from localllm.remote_session import AnySession
 
 #: {"role": "user" or "assistant", "content"}, and where there are any "reasoning_content",
 #: "images" (paths), "id" (of the record) and "finish_reason".
@@ -67,11 +67,11 @@ class NoModelError(LocalLLMError):
 class Chat:
     """One conversation over one session, which another model may replace."""
 
-    def __init__(self, found: Found, session: Session, wishes: Wishes) -> None:
+    def __init__(self, found: Found, session: AnySession, wishes: Wishes) -> None:
         self.found = found
         self.opening: Opening = wishes.opening
         self._wishes = wishes
-        self._session: Session | None = session
+        self._session: AnySession | None = session
         self._why_none = ""  # why there is no session
         self.settings = Settings(
             sampling=dict(wishes.sampling),
@@ -87,7 +87,7 @@ class Chat:
         self._told: set[str] = set()
 
     @property
-    def session(self) -> Session:
+    def session(self) -> AnySession:
         """The session of the model that is open. Raises `NoModelError`."""
         if self._session is None:
             raise NoModelError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,12 +14,11 @@ from localllm.engine.request import LoadedModel, Request
 from localllm.engine.transcripts import Asked as Transcribed
 from localllm.errors import ArgumentError, UnsupportedError
 from localllm.server import truncate
-from localllm.server.answering import Answering
 from localllm.server.errors import RequestError
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import ChatShape, Frame, Wishes
 from localllm.server.sse import Answer
-from localllm.server.state import Asked, read, state_of
+from localllm.server.state import Asked, answered, body_of, state_of
 from localllm.server.truncate import Fitted
 from localllm.text.chat_template import SYSTEM_TEXT, ChatTemplate
 from localllm.text.prompt import Prompt
@@ -37,17 +37,10 @@ _SCHEMA = fields.json_schema(fields.CHAT, ["messages"])
 @router.post(
     "/v1/chat/completions",
     summary="Answers the last message of a conversation.",
-    openapi_extra={
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}
-    },
+    openapi_extra=body_of(_SCHEMA),
 )
 async def chat_completions(http: HttpRequest) -> Answer:
-    asked = await read(http, fields.CHAT)
-    try:
-        return await _answer(http, asked)
-    except BaseException:
-        asked.lease.release()
-        raise
+    return await answered(http, fields.CHAT, _answer)
 
 
 async def _answer(http: HttpRequest, asked: Asked) -> Answer:
@@ -98,13 +91,9 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         reasoning=info.chat_template.reasoning,
         opened=prompt.opens_reasoning,
     )
-
-    def answered(token_ids: Sequence[int]) -> None:
-        if asked.may_store:
-            transcripts.add_answer(transcribed, token_ids)
-
-    answering = Answering(service, state.metrics, answered)
-    answering.start([request])
+    told = partial(transcripts.add_answer, transcribed) if asked.may_store else None
+    answering = state.answering(service)
+    answering.start([request], told)
     wishes = Wishes(
         model=asked.lease.name,
         tokenizer=info.tokenizer,

@@ -11,12 +11,11 @@ from fastapi import Request as HttpRequest
 
 from localllm.engine.request import Request
 from localllm.server import truncate
-from localllm.server.answering import Answering
 from localllm.server.errors import RequestError
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import Frame, TextShape, Wishes
 from localllm.server.sse import Answer
-from localllm.server.state import MAX_CHOICES, Asked, read, state_of
+from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, state_of
 from localllm.server.truncate import Fitted
 from localllm.text.tokenizer import Tokenizer
 
@@ -32,17 +31,10 @@ _PROMPTS = "a text, a list of token ids, or a list of these"
 @router.post(
     "/v1/completions",
     summary="Goes on with a text.",
-    openapi_extra={
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}
-    },
+    openapi_extra=body_of(_SCHEMA),
 )
 async def completions(http: HttpRequest) -> Answer:
-    asked = await read(http, fields.COMPLETIONS)
-    try:
-        return await _answer(http, asked)
-    except BaseException:
-        asked.lease.release()
-        raise
+    return await answered(http, fields.COMPLETIONS, _answer)
 
 
 async def _answer(http: HttpRequest, asked: Asked) -> Answer:
@@ -98,7 +90,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         )
         for each in fitted
     ]
-    answering = Answering(service, state.metrics)
+    answering = state.answering(service)
     answering.start(requests)
     texts = tuple(_text(prompt, info.tokenizer) for prompt in prompts) if echo else ()
     wishes = Wishes(
