@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import queue
 import threading
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from localllm import moments
 from localllm.engine.exchange import Chunk, Question, Stats, TokenLogprobs
 from localllm.errors import ArgumentError, CancelledError, ContextFullError, UnsupportedError
 from localllm.params import GenerateParams, recommended
@@ -368,7 +368,7 @@ class Session:
             fingerprint=self._fingerprint(question.params.changed(), question.prompt),
             model=self._label,
             title=question.title,
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            created=moments.iso(),
             token_ids=token_ids,
             text="".join(chunk.text for chunk in given),
             reasoning="".join(chunk.reasoning for chunk in given),

@@ -8,8 +8,9 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -17,7 +18,10 @@ from localllm import __version__, paths
 from localllm.cli import output
 from localllm.errors import LocalLLMError
 from localllm.store import catalog
-from localllm.store.index import Model, Store
+from localllm.store.index import Store
+from localllm.store.lockfile import Lockfile
+
+T = TypeVar("T")
 
 _LEAST_DISK = 1 << 30  # bytes: less does not hold the smaller models
 
@@ -56,7 +60,7 @@ def _engine(problems: list[str], *, measure: bool) -> dict[str, Any]:
         problems.append(f"the engine cannot be loaded: {e}. Reinstall localllm.")
         return {"engine": None}
     except LocalLLMError as e:
-        problems.append(f"the machine cannot be measured: {e.message}")
+        problems.append(f"the machine cannot be measured: {e.message}. {e.hint or ''}".rstrip())
         return {"engine": None}
     if machine.free_bytes < 1 << 30:
         problems.append(f"only {output.size_text(machine.free_bytes)} of memory are free")
@@ -97,13 +101,11 @@ def _why(n_threads: int, n_cpus: int, quota: float) -> str:
 
 def _files(problems: list[str]) -> dict[str, Any]:
     places = paths.current()
-    models = _models(places.models, problems)
+    # None where a part of the path is a file, or may not be read.
+    models = _sound(Store(places.models).list, problems) or []
     problems += [f"{model.ref}: {model.problem}" for model in models if model.problem]
-    try:
-        known = [str(entry.ref) for entry in catalog.load()]
-    except LocalLLMError as e:
-        known = []
-        problems.append(e.message)
+    known = _sound(lambda: [str(entry.ref) for entry in catalog.load()], problems) or []
+    pins = _sound(Lockfile().all, problems) or {}
     free = _free(places.models)
     if free is not None and free < _LEAST_DISK:
         problems.append(f"only {output.size_text(free)} of disk are free for {places.models}")
@@ -117,15 +119,17 @@ def _files(problems: list[str]) -> dict[str, Any]:
         "model_bytes": sum(model.size for model in models),
         "disk_free_bytes": free,
         "catalogue": known,
+        "n_pinned": len(pins),
     }
 
 
-def _models(folder: Path, problems: list[str]) -> list[Model]:
+def _sound(read: Callable[[], T], problems: list[str]) -> T | None:
+    """What `read` gives. An error is one more problem, with what to do about it."""
     try:
-        return Store(folder).list()
-    except LocalLLMError as e:  # a part of the path is a file, or may not be read
+        return read()
+    except LocalLLMError as e:
         problems.append(f"{e.message}. {e.hint or ''}".rstrip())
-        return []
+        return None
 
 
 def _nearest(folder: Path) -> Path:
@@ -187,7 +191,7 @@ def _text(facts: dict[str, Any]) -> str:
         ("folders", files["models"]),
         ("", files["downloads"]),
         ("", files["config"]),
-        ("catalogue", ", ".join(files["catalogue"])),
+        ("catalogue", ", ".join(files["catalogue"]) or "none"),
         ("pip", "found" if facts["pip"] else "missing"),
     ]
     lines = [f"{name:10} {output.escape_line(text)}" for name, text in rows]
