@@ -45,6 +45,11 @@ class Paths:
         return self.data / "answers"
 
     @property
+    def servers(self) -> Path:
+        """Where the servers that run now can be asked."""
+        return self.cache / "servers"
+
+    @property
     def downloads(self) -> Path:
         """Parts of models that are not complete yet."""
         return self.cache / "downloads"

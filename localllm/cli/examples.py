@@ -99,6 +99,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "OpenAI's API at http://127.0.0.1:8000/v1, for this machine only.",
         ),
         Example(
+            "localllm serve --keep-alive 1h --memory 16G",
+            "All models here, each loaded when a request names it, within 16 GB.",
+        ),
+        Example(
             "localllm serve smollm2:135m --host 0.0.0.0 --api-key @key.txt",
             "For other machines too: they send a key of the file.",
         ),
@@ -106,6 +110,14 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "localllm serve smollm2:135m --cors-origin https://chat.example",
             "A web page from elsewhere may ask too.",
         ),
+    ),
+    "ps": (
+        Example("localllm ps", "What is loaded, how much memory it takes, and for how long."),
+        Example("localllm ps --json", "The same for programs."),
+    ),
+    "stop": (
+        Example("localllm stop smollm2:135m", "Gives its memory back, once its answers end."),
+        Example("localllm stop hf.co/user/repo:Q4_K_M", "A name as `localllm ps` shows it."),
     ),
     "share": (
         Example("localllm share smollm2:135m", "For other users of this machine."),

@@ -49,6 +49,8 @@ COMMANDS = {
     "import": Row("localllm.cli.import_model", "Give a file or folder of your own a name."),
     "create": Row("localllm.cli.create", "Make a model of another one and a Modelfile."),
     "serve": Row("localllm.cli.serve", "Serve a model to other programs."),
+    "ps": Row("localllm.cli.ps", "Show what running servers have loaded."),
+    "stop": Row("localllm.cli.stop", "Unload a model from running servers."),
     "share": Row("localllm.cli.share", "Let others in the network pull models from here."),
     "verify": Row("localllm.cli.verify", "Check every byte of the models here."),
     "gc": Row("localllm.cli.gc", "Clear away what belongs to no model."),

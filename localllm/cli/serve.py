@@ -1,23 +1,30 @@
-"""`localllm serve`: a model for every program that speaks OpenAI's API."""
+"""`localllm serve`: models for every program that speaks OpenAI's API."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import secrets
+import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
+from localllm import paths
 from localllm.cli import opening, output
 from localllm.cli.api_keys import read_keys
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.options import Found, ModelName, Number, hints, machine_options
+from localllm.cli.quantities import ByteSize, KeepAlive
 from localllm.cli.run import ENGINES, template_text
 from localllm.cli.serve_flags import translate
 from localllm.errors import ArgumentError
 
 PORT = 8000
+DEFAULT_KEEP_S = 300.0
 _NAME = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 
 
@@ -32,7 +39,7 @@ class ServeCommand(click.Command):
 
 
 @click.command("serve", cls=ServeCommand)
-@click.argument("model", metavar="NAME|PATH", type=ModelName())
+@click.argument("models", metavar="[NAME|PATH]...", type=ModelName(), nargs=-1)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port", type=Number(int, 0, 65535), default=PORT, show_default=True, help="0: any free one."
@@ -58,6 +65,13 @@ class ServeCommand(click.Command):
     show_default=True,
     help="Answers that are computed at once; further ones wait.",
 )
+@click.option(
+    "--keep-alive",
+    type=KeepAlive(),
+    help="How long a model stays loaded unused: seconds, 5m, 0, or -1: forever. "
+    "[default: 5m; the first NAME stays]",
+)
+@click.option("--memory", type=ByteSize(), help="For all models together. [default: what is free]")
 @click.option("--tls-cert", metavar="FILE", help="Serve https with this certificate (PEM).")
 @click.option("--tls-key", metavar="FILE", help="Its key, if it is not in the same file.")
 @click.option(
@@ -78,11 +92,15 @@ class ServeCommand(click.Command):
 )  # fmt: skip
 @click.option("--mmap", is_flag=True, help="Read weights from the file as needed: slower.")
 @machine_options
-def command(model: str, **options: Any) -> None:
-    """Serve a model to other programs, until Ctrl-C.
+def command(models: tuple[str, ...], **options: Any) -> None:
+    """Serve models to other programs, until Ctrl-C.
 
-    They use http://127.0.0.1:8000/v1 as the address of OpenAI's API. An address that other
-    machines reach needs a key. The usual flags of vllm serve and llama-server are taken too.
+    They use http://127.0.0.1:8000/v1 as the address of OpenAI's API. The first NAME is loaded at
+    once, others when a request asks for them; without NAME these are all models that are here. A
+    model that nobody asks is unloaded after a while, or when another one needs its memory.
+
+    An address that other machines reach needs a key. The usual flags of vllm serve and llama-server
+    are taken too.
     """
     from localllm.server.security import Access, is_loopback
 
@@ -93,71 +111,106 @@ def command(model: str, **options: Any) -> None:
             f"--host {host[:80]} can be reached from other machines: that needs --api-key",
             "Write a long random one into a file of your own: --api-key @FILE",
         )
+    own_key = secrets.token_urlsafe(32) if keys else ""  # for programs of this user
     access = Access(
         host=host,
-        keys=keys,
+        keys=(*keys, own_key) if keys else (),
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],
     )
     names = tuple(map(_model_name, options["name"]))
-    found = opening.find(model)
+    if names and len(models) != 1:
+        raise ArgumentError(f"--name is for one model, {len(models)} were given")
+    found = [opening.find(model) for model in models]
     from localllm.server import app, listen
-    from localllm.server.models import OneModel
+    from localllm.server.announced import Announced, announcing
 
     listening = listen.bind(host, port)
     tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
-    service = _load(found, options)
-    try:
-        sampling = {**service.info.recommended, **found.settings.sampling}
-        models = OneModel(service, names or (found.label,), sampling)
-        server = listen.server(app.build(models, access, strict=options["strict"]), tls)
-    except BaseException:
-        service.close()
-        raise
+    application = app.build(_manager(found, names, options), access, strict=options["strict"])
+    server = listen.server(application, tls)
     bound = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
+    what = (names or tuple(each.label for each in found) or ("all models here",))[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    output.say(output.escape_line(f"{what}{more}: served at"))
     scheme = "https" if tls else "http"
-    output.say(output.escape_line(f"{(names or (found.label,))[0]} is served at"))
     output.say(f"  {scheme}://{shown}:{bound}/v1")
     output.say("Ctrl-C ends it.")
+    reached = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else shown
+    own = Announced(
+        f"{scheme}://{reached}:{bound}",
+        os.getpid(),
+        key=own_key,
+        certificate=str(Path(options["tls_cert"]).absolute()) if tls else "",
+    )
     try:
-        server.run(sockets=[listening])
+        with announcing(paths.current().servers, own):
+            server.run(sockets=[listening])
     except KeyboardInterrupt:
         output.say("\nEnded.")
 
 
-def _load(found: Found, options: dict[str, Any]) -> Any:
-    from localllm.server.opening import ModelFile, OpenOptions, open_service
+def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """The models that were named, the first one loaded."""
+    from localllm.server.file_loader import FileLoader
+    from localllm.server.manager import Manager
+    from localllm.server.opening import OpenOptions, Room
+    from localllm.server.shelf import Shelf
 
-    carried = found.settings
-    n_threads = min(carried.at_load("num_thread"), os.cpu_count() or 1)
-    template = options["template"]
+    template, keep_s = options["template"], options["keep_alive"]
+    opened = OpenOptions(
+        engine=options["engine"],
+        n_threads=options["threads"],
+        n_ctx=options["ctx"],
+        kv_type=options["kv_type"],
+        isa=options["isa"],
+        template=None if template is None else template_text(template),
+        mmap=options["mmap"],
+    )
     line = output.ProgressLine()
 
     def notice(text: str) -> None:
         line.clear()
         output.note(text)
 
+    room = Room.here()
+    budget = options["memory"] or room.free_bytes
+    room = Room(room.memory_bytes, min(budget, room.free_bytes or budget))
+    items = [_item(each, names, opened) for each in found]
+    loader = FileLoader(options["max_queue"], options["parallel"], notice)
+    manager = Manager(
+        Shelf(items, opened), loader, budget, DEFAULT_KEEP_S if keep_s is None else keep_s
+    )
+    if not items:
+        return manager
+    first = items[0]
     try:
-        with Interrupts(exit_at_once, ends=True), hints(found):
-            return open_service(
-                ModelFile(found.path, found.label, found.digest or "", carried.template),
-                OpenOptions(
-                    engine=options["engine"],
-                    n_threads=options["threads"] or n_threads,
-                    n_ctx=options["ctx"] or carried.at_load("num_ctx"),
-                    kv_type=options["kv_type"],
-                    isa=options["isa"],
-                    template=None if template is None else template_text(template),
-                    mmap=options["mmap"],
-                ),
-                max_queue=options["max_queue"],
-                n_sequences=options["parallel"],
-                progress=lambda share: line.draw(f"loading {found.label} {share:4.0%}"),
-                notice=notice,
+        with Interrupts(exit_at_once, ends=True), hints(found[0]):
+            need = loader.need(first, room)
+            service = loader.open(
+                first, room, lambda share: line.draw(f"loading {found[0].label} {share:4.0%}")
             )
     finally:
         line.clear()
+    n_bytes = need.held_bytes or min(need.needed_bytes, budget)
+    manager.adopt(first, service, n_bytes, math.inf if keep_s is None else keep_s)
+    return manager
+
+
+def _item(found: Found, names: tuple[str, ...], options: Any) -> Any:
+    from localllm.server.opening import ModelFile
+    from localllm.server.shelf import Item
+
+    carried = found.settings
+    return Item(
+        ModelFile(found.path, found.label, found.digest or "", carried.template),
+        options.carried(carried.at_load("num_ctx"), carried.at_load("num_thread")),
+        names or (found.label,),
+        int(time.time()),
+        sampling=carried.sampling,
+        ref=found.model.ref if found.model is not None else None,
+    )
 
 
 def _model_name(name: str) -> str:

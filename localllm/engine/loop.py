@@ -26,6 +26,9 @@ from localllm.engine.scheduler import Entry, Scheduler, rank
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.text.tokenizer import Tokenizer
 
+SLACK = 2.0
+"""A step may take so many times what the last ones make one expect."""
+
 log = logging.getLogger("localllm.engine")
 
 
@@ -135,6 +138,8 @@ class Loop:
         self.counts = Counts()
         self._step_s = RUN_SECONDS  # of a step that only decodes
         self._last_run = 1  # steps of the last hand-over
+        self.step_s = 0.0  # what the running hand-over should take
+        self._slower = 1.0  # the last step with prompts took so many times what it should
         self._jobs: set[Job] = set()
 
     @property
@@ -191,12 +196,17 @@ class Loop:
                 self.counts.hit_tokens += choice.n_cached
         choices = [choice for choice, _ in plan]
         only_decodes = all(choice.n_pending == 1 for choice in choices)
+        cost_s = self._costs.cost(sum(n for _, n in plan))
+        self.step_s = SLACK * cost_s * self._slower
         if only_decodes and alone and not self.scheduler.waiting and len(plan) == len(running):
             self._decode(choices, self._run_length(choices))
         else:
             self._compute(plan)
         if only_decodes:
             self._step_s = (time.monotonic() - now) / max(1, self._last_run)
+        else:
+            # The curve is of an empty context; steps far into one take longer.
+            self._slower = max(1.0, (time.monotonic() - now) / cost_s)
 
     def _run_length(self, choices: list[Choice]) -> int:
         k = min(run_steps(self._step_s), *(choice.answer.n_left for choice in choices))

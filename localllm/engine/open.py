@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from localllm.engine.memory_plan import (
     MAX_BATCH_TOKENS,
     N_SEQUENCES,
     Blueprint,
+    MemoryPlan,
     Room,
     fitting,
     shared_pool,
@@ -49,6 +51,28 @@ class OpenOptions:
     isa: str | None = None
     template: str | None = None
     mmap: bool = False  # compute from the mapped file, whatever memory there is
+
+    def carried(self, n_ctx: int, n_threads: int) -> OpenOptions:
+        """With what a model carries itself, where nothing was asked for. Another machine's number
+        of threads may be more than makes sense here."""
+        n_threads = self.n_threads or min(n_threads, os.cpu_count() or 1)
+        return replace(self, n_ctx=self.n_ctx or n_ctx, n_threads=n_threads)
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """What a load will take of a room. n_pool: tokens of the pool that n_sequences share."""
+
+    memory: MemoryPlan
+    n_sequences: int
+    n_pool: int
+    kv_bytes: int
+
+    @property
+    def held_bytes(self) -> int:
+        """Once it is loaded and all of its pool is in use."""
+        memory = self.memory
+        return memory.weight_bytes + self.kv_bytes + memory.scratch_bytes + memory.text_bytes
 
 
 @dataclass(frozen=True)
@@ -100,14 +124,16 @@ def open_parts(
     progress: Callable[[float], None] | None = None,
     notice: Notice | None = None,
     n_sequences: int = 1,
+    room: Room | None = None,
 ) -> Parts:
     """Loads a model file; see `Session.open`. n_sequences: as many run at once in our own engine,
-    over a pool that they share; 1: one conversation at a time."""
+    over a pool that they share; 1: one conversation at a time. room: the memory that our own engine
+    may use; None: what is free."""
     _check_threads(options.n_threads)
     say = notice or (lambda line: None)
 
     def native() -> Parts:
-        return _open_native(path, options, progress, say, n_sequences)
+        return _open_native(path, options, progress, say, n_sequences, room or Room.here())
 
     def second() -> Parts:
         from localllm.engine.llama_open import open_llama_cpp
@@ -119,24 +145,31 @@ def open_parts(
     return either(native, second, path=path, say=say)
 
 
+def plan_load(blueprint: Blueprint, options: OpenOptions, n_sequences: int, room: Room) -> LoadPlan:
+    """The plan that a load goes by. Raises what `memory_plan.fitting` raises."""
+    raw = True if options.mmap else None
+    plan = fitting(blueprint, room, n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw)
+    if n_sequences == 1:
+        return LoadPlan(plan, 1, plan.n_ctx, plan.kv_bytes)
+    n_sequences, n_pool = shared_pool(blueprint, plan, room, n_sequences)
+    n_bytes = blueprint.kv_bytes(plan.kv_type, n_pool, n_sequences)
+    return LoadPlan(plan, n_sequences, n_pool, n_bytes)
+
+
 def _open_native(
     path: Path,
     options: OpenOptions,
     progress: Callable[[float], None] | None,
     say: Notice,
     n_sequences: int,
+    room: Room,
 ) -> Parts:
     reading = InBackground(lambda: read_text_side(path))
     with Blueprint(path, n_threads=options.n_threads, isa=options.isa) as blueprint:
-        raw = True if options.mmap else None
-        room = Room.here()
-        plan = fitting(blueprint, room, n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw)
-        n_pool = plan.n_ctx
-        if n_sequences > 1:
-            asked = n_sequences
-            n_sequences, n_pool = shared_pool(blueprint, plan, room, n_sequences)
-            if n_sequences < asked:
-                say(f"memory is for {n_sequences} answers at once, {asked} were asked for")
+        load = plan_load(blueprint, options, n_sequences, room)
+        if load.n_sequences < n_sequences:
+            say(f"memory is for {load.n_sequences} answers at once, {n_sequences} were asked for")
+        plan, n_sequences, n_pool = load.memory, load.n_sequences, load.n_pool
         trained = blueprint.info.n_ctx_train
     model = Model.load(
         path,

@@ -122,6 +122,13 @@ class ServiceState:
     kv_disk_bytes: int = 0  # of all models
     kv_disk_pages: int = 0
     last_progress_s: float = 0.0  # time.monotonic() of it
+    step_s: float = 0.0  # what the running step should take, at the most
+
+    def stalled_s(self, now: float) -> float:
+        """Seconds for which there is work and no progress, beyond what the step should take."""
+        if not self.running and not self.waiting:
+            return 0.0
+        return max(0.0, now - self.last_progress_s - self.step_s)
 
 
 class Service(Protocol):

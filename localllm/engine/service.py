@@ -121,6 +121,8 @@ class NativeService:
             n_seats = max(0, scheduler.max_sequences - len(scheduler.running))
             if n_waiting >= self._max_queue + n_seats:
                 raise QueueFullError(f"{n_waiting} requests wait already")
+            if not self._jobs:  # until now there was nothing to make progress with
+                self._state = dataclasses.replace(self._state, last_progress_s=time.monotonic())
             self._jobs.add(job)
             self._arrived.append(job)
             self._lock.notify()
@@ -130,7 +132,8 @@ class NativeService:
         with self._lock:
             waiting = sum(job.began_s is None for job in self._jobs)
             running = len(self._jobs) - waiting
-            return dataclasses.replace(self._state, running=running, waiting=waiting)
+            step_s = self._loop.step_s
+            return dataclasses.replace(self._state, running=running, waiting=waiting, step_s=step_s)
 
     def cancel(self, job: Job) -> None:
         """Ends a request, wherever it is. From any thread."""

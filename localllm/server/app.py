@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -16,26 +17,36 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localllm import __version__
 from localllm.errors import LocalLLMError
-from localllm.server import errors
+from localllm.server import errors, watchdog
 from localllm.server.errors import RequestError
+from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
-from localllm.server.models import Models
-from localllm.server.routes import chat, completions, models, operations, tokens
+from localllm.server.routes import chat, completions, control, models, operations, tokens
 from localllm.server.security import Access, Guard
 from localllm.server.state import ServerState
 
-FAMILIES = (chat.router, completions.router, models.router, tokens.router, operations.router)
+FAMILIES = (
+    chat.router,
+    completions.router,
+    models.router,
+    tokens.router,
+    operations.router,
+    control.router,
+)
 
 log = logging.getLogger("localllm.server")
 
 
-def build(models: Models, access: Access, *, strict: bool = False) -> FastAPI:
+def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
     """The application over some models. It closes them when it ends."""
     state = ServerState(models, strict)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await models.open()
+        watching = asyncio.ensure_future(watchdog.watch(models.states))
         yield
+        watching.cancel()
         await models.close()
 
     app = FastAPI(

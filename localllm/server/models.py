@@ -1,15 +1,14 @@
-"""Which models a server has, and how long one is held."""
+"""What a server says of its models, and how long one is held."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from localllm.engine.request import LoadedModel, Service, ServiceState
-from localllm.server.errors import RequestError
+from localllm.engine.request import LoadedModel, Service
+
+LOADED, LOADING, UNLOADING, NOT_LOADED = "loaded", "loading", "unloading", "unloaded"
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,21 @@ class Card:
     name: str
     created: int
     info: LoadedModel | None
+    status: str = LOADED
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model that takes memory, or is about to. Times are seconds."""
+
+    name: str
+    status: str
+    n_bytes: int
+    n_ctx: int = 0
+    answering: int = 0  # requests that have it
+    waiting: int = 0  # requests that wait for its load
+    progress: float = 1.0  # of its load
+    expires_s: float | None = None  # until it is unloaded; None: not while it is as it is
 
 
 @dataclass(frozen=True)
@@ -30,53 +44,3 @@ class Lease:
     name: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     release: Callable[[], None] = lambda: None
-
-
-class Models(Protocol):
-    """The models of a server."""
-
-    def cards(self) -> Sequence[Card]: ...
-
-    def states(self) -> Mapping[str, ServiceState]:
-        """Of the loaded ones."""
-
-    async def lease(self, name: str | None) -> Lease:
-        """The model of a name, loaded if need be; None: the first one. Raises `RequestError` for
-        a name that is none, and what loading raises."""
-
-    async def close(self) -> None:
-        """Closes what is loaded."""
-
-
-class OneModel:
-    """One model under its names; the first is the one that answers show."""
-
-    def __init__(self, service: Service, names: Sequence[str], defaults: Mapping[str, Any]) -> None:
-        self._service, self._names, self._defaults = service, tuple(names), dict(defaults)
-        self._created = int(time.time())
-
-    def cards(self) -> Sequence[Card]:
-        return [Card(name, self._created, self._service.info) for name in self._names]
-
-    def states(self) -> Mapping[str, ServiceState]:
-        return {self._names[0]: self._service.state()}
-
-    async def lease(self, name: str | None) -> Lease:
-        known(name, self._names)
-        return Lease(self._service, name or self._names[0], self._defaults)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._service.close)
-
-
-def known(name: str | None, names: Sequence[str]) -> None:
-    """Raises `RequestError` for a name that is none of the names; None is the first one."""
-    if name is not None and name not in names:
-        raise RequestError(
-            f"there is no model {name[:200]!a} here",
-            f"There is: {', '.join(names[:5])}",
-            param="model",
-            code="model_not_found",
-            status=404,
-            type="not_found_error",
-        )

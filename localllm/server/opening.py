@@ -1,4 +1,4 @@
-"""From a model file to a `Service`, and from a service to the models of a server."""
+"""From a model file to a `Service`, and what that takes of the memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localllm.engine.memory_plan import N_SERVED
-from localllm.engine.open import OpenOptions, beside_template, open_parts
+from localllm.engine.memory_plan import N_SERVED, Blueprint, Room
+from localllm.engine.open import OpenOptions, beside_template, open_parts, plan_load
 from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Service
 from localllm.engine.serial import SerialService
 from localllm.engine.service import NativeService
+from localllm.errors import UnsupportedError
 
-__all__ = ["ModelFile", "OpenOptions", "open_service"]
+__all__ = ["ModelFile", "Need", "OpenOptions", "Room", "memory_need", "open_service"]
+
+COMFORTABLE_CONTEXT = 8192
+"""Other models are unloaded for one that would get a smaller context, if it can have more."""
+_SECOND_ENGINE = 1.25
+"""What the second engine takes, as a multiple of the file, before it has been asked."""
 
 Notice = Callable[[str], None]
 
@@ -28,6 +34,33 @@ class ModelFile:
     beside: str = ""
 
 
+@dataclass(frozen=True)
+class Need:
+    """What a model needs to be loaded with a good context, and what it will hold of the room that
+    was asked about: None if that is too small."""
+
+    needed_bytes: int
+    held_bytes: int | None
+
+
+def memory_need(file: ModelFile, options: OpenOptions, room: Room, n_sequences: int) -> Need:
+    """Reads the file's header. Raises what `Blueprint` raises, and `ArgumentError` for a context
+    that the model cannot have."""
+    try:
+        if options.engine == "llama.cpp":
+            raise UnsupportedError("not ours")
+        with Blueprint(file.path, n_threads=options.n_threads, isa=options.isa) as blueprint:
+            n_ctx = options.n_ctx or min(blueprint.info.n_ctx_train, COMFORTABLE_CONTEXT)
+            needed = blueprint.plan(n_ctx, options.kv_type, raw=options.mmap).needed_bytes
+            if room.free_bytes and needed > room.usable_bytes:
+                return Need(needed, None)
+            return Need(needed, plan_load(blueprint, options, n_sequences, room).held_bytes)
+    except UnsupportedError:
+        needed = int(file.path.stat().st_size * _SECOND_ENGINE)
+        fits = not room.free_bytes or needed <= room.usable_bytes
+        return Need(needed, needed if fits else None)
+
+
 def open_service(
     file: ModelFile,
     options: OpenOptions,
@@ -36,16 +69,17 @@ def open_service(
     n_sequences: int = N_SERVED,
     progress: Callable[[float], None] | None = None,
     notice: Notice | None = None,
+    room: Room | None = None,
 ) -> Service:
-    """Loads a model for many requests, n_sequences of them at once in our own engine. Raises what
-    `open_parts` raises."""
+    """Loads a model for many requests, n_sequences of them at once in our own engine, which uses no
+    more than the room. Raises what `open_parts` raises."""
     if options.template is None and file.beside:
         choice = beside_template(file.path, file.beside)
         options = replace(options, template=choice.template)
         if choice.note and notice is not None:
             notice(choice.note)
     parts = open_parts(
-        file.path, options, progress=progress, notice=notice, n_sequences=n_sequences
+        file.path, options, progress=progress, notice=notice, n_sequences=n_sequences, room=room
     )
     try:
         kind = NativeService if isinstance(parts.engine, PagedEngine) else SerialService

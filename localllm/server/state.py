@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import secrets
@@ -12,9 +13,11 @@ from typing import Any
 from fastapi import Request as HttpRequest
 
 from localllm.engine.transcripts import Transcripts
+from localllm.errors import CancelledError
 from localllm.server import json_body
+from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
-from localllm.server.models import Lease, Models
+from localllm.server.models import Lease
 from localllm.server.schema import fields, values
 from localllm.server.schema.fields import Field
 
@@ -28,9 +31,9 @@ log = logging.getLogger("localllm.server")
 
 @dataclass
 class ServerState:
-    """models: see `Models`. strict: unknown fields are refused."""
+    """models: see `Manager`. strict: unknown fields are refused."""
 
-    models: Models
+    models: Manager
     strict: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     transcripts: Transcripts = field(default_factory=Transcripts)
@@ -75,6 +78,34 @@ async def read_object(http: HttpRequest) -> dict[str, Any]:
     return json_body.parse(await http.body())
 
 
+async def lease(http: HttpRequest, name: str | None, keep_s: float | None = None) -> Lease:
+    """The model of a name; see `Manager.lease`. Whoever leaves while it loads waits no longer."""
+    leasing = asyncio.ensure_future(state_of(http).models.lease(name, keep_s))
+    gone = asyncio.ensure_future(_gone(http))
+    try:
+        await asyncio.wait({leasing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if leasing.done():
+            return leasing.result()
+        raise CancelledError("the client has left")
+    except BaseException:
+        leasing.add_done_callback(_release)
+        raise
+    finally:
+        gone.cancel()
+        leasing.cancel()
+
+
+def _release(leasing: asyncio.Future[Lease]) -> None:
+    if not leasing.cancelled() and leasing.exception() is None:
+        leasing.result().release()
+
+
+async def _gone(http: HttpRequest) -> None:
+    """Returns when the client has left. Its body must have been read."""
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
 async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     """Reads a request by its table of fields. The model's lease is the caller's to release. Raises
     `RequestError`."""
@@ -95,10 +126,11 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     store = values.flag(body, "store", True)
     truncate = values.one_of(body, "truncate", ("start", "middle"))
     token_ids = values.flag(body, "return_token_ids", False)
+    keep_s = values.keep_alive(body)
     return Asked(
         body=body,
         headers=headers,
-        lease=await state.models.lease(name),
+        lease=await lease(http, name, keep_s),
         n=n,
         stream=stream,
         include_usage=include_usage,

@@ -110,7 +110,9 @@ def test_an_early_error_has_a_status(fake: Running) -> None:
     assert answer.startswith(b"HTTP/1.1 500") and b"is no number" in answer
 
 
-def test_a_stalled_engine_is_not_healthy(fake_info: LoadedModel) -> None:
+def test_a_stalled_engine_is_not_healthy(
+    fake_info: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
     service = FakeService(fake_info)
     with running(service) as server:
         assert httpx2.get(f"{server.url}/health").status_code == 200
@@ -121,8 +123,11 @@ def test_a_stalled_engine_is_not_healthy(fake_info: LoadedModel) -> None:
         newest(server, 0)
         answer = httpx2.get(f"{server.url}/health")
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "stalled"
+        assert NAME in answer.json()["error"]["message"]
+        wait(lambda: f"{NAME} makes no progress" in caplog.text)
         connection.close()
         wait(lambda: httpx2.get(f"{server.url}/health").status_code == 200)
+        wait(lambda: f"{NAME} goes on" in caplog.text)
 
 
 def test_the_end_lets_answers_finish(fake_info: LoadedModel) -> None:

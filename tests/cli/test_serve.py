@@ -74,7 +74,8 @@ def test_no_flag_is_there_twice() -> None:
     [(["--host", "0.0.0.0"], "--api-key"), (["--api-key", "short"], "5 characters"),
      (["--cors-origin", "*"], "no origin"), (["--cors-origin", "http://*.a"], "no origin"),
      (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
-     (["--api-key", "@/no/such"], "/no/such")],
+     (["--api-key", "@/no/such"], "/no/such"), (["--memory", "8X"], "--memory"),
+     (["--keep-alive", "5d"], "--keep-alive"), (["--name", "a", "x.gguf"], "--name")],
 )  # fmt: skip
 def test_wrong_usage(
     args: list[str], words: str, tiny: Callable[[str, str], Path], tmp_path: Path

@@ -12,8 +12,9 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from localllm.engine.exchange import Chunk, TokenLogprobs
 from localllm.engine.request import (
@@ -35,8 +36,10 @@ from localllm.errors import (
     QueueFullError,
 )
 from localllm.server import app, listen
-from localllm.server.models import OneModel
+from localllm.server.manager import Manager
+from localllm.server.opening import ModelFile, Need, OpenOptions, Room
 from localllm.server.security import Access
+from localllm.server.shelf import Item, Shelf
 
 NAME = "fake:1b"
 
@@ -152,11 +155,43 @@ def running(
     names: tuple[str, ...] = (NAME,),
     strict: bool = False,
 ) -> Iterator[Running]:
-    """The real server over a service, on a thread of its own."""
+    """The real server over a service."""
+    manager = manager_of(service, names)
+    with serving(manager, access, strict=strict) as port:
+        yield Running(port, service)
+
+
+def item_of(*names: str) -> Item:
+    """A model of these names that lies nowhere."""
+    return Item(ModelFile(Path(names[0]), names[0]), OpenOptions(), names, 1)
+
+
+def manager_of(service: Service, names: tuple[str, ...]) -> Manager:
+    """With one model, which stays loaded."""
+    item = item_of(*names)
+    manager = Manager(Shelf([item]), NoLoader())
+    manager.adopt(item, service, 0)
+    return manager
+
+
+class NoLoader:
+    """Where all models are loaded already."""
+
+    def need(self, item: Item, room: Room) -> Need:
+        return Need(0, 0)
+
+    def open(self, item: Item, room: Room | None, progress: Callable[[float], None]) -> Service:
+        raise AssertionError(f"{item.names} was to be loaded")
+
+
+@contextlib.contextmanager
+def serving(
+    manager: Manager, access: Access | None = None, *, strict: bool = False
+) -> Iterator[int]:
+    """The real server over a manager, on a thread of its own. Gives its port."""
     listening = listen.bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    application = app.build(OneModel(service, names, {}), access or Access(), strict=strict)
-    server = listen.server(application)
+    server = listen.server(app.build(manager, access or Access(), strict=strict))
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listening]}, daemon=True, name="server"
     )
@@ -164,7 +199,7 @@ def running(
     while not server.started:
         time.sleep(0.005)
     try:
-        yield Running(port, service)
+        yield port
     finally:
         server.should_exit = True
         thread.join(20)

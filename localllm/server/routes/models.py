@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 
-from localllm.server.models import Card, known
+from localllm.server.models import Card
 from localllm.server.state import state_of
 
 router = APIRouter()
@@ -15,23 +15,23 @@ router = APIRouter()
 
 @router.get("/v1/models", summary="The models of this server.")
 async def models(http: HttpRequest) -> dict[str, Any]:
-    return {"object": "list", "data": [_document(card) for card in state_of(http).models.cards()]}
+    cards = await state_of(http).models.cards()
+    return {"object": "list", "data": [_document(card) for card in cards]}
 
 
 @router.get("/v1/models/{name:path}", summary="One of the models.")
 async def model(http: HttpRequest, name: str) -> dict[str, Any]:
-    cards = {card.name: card for card in state_of(http).models.cards()}
-    known(name, list(cards))
-    return _document(cards[name])
+    return _document(await state_of(http).models.card(name))
 
 
 def _document(card: Card) -> dict[str, Any]:
-    """OpenAI's fields, with vLLM's max_model_len and llama-server's meta."""
+    """OpenAI's fields, with vLLM's max_model_len, and llama-server's meta and status."""
     found: dict[str, Any] = {
         "id": card.name,
         "object": "model",
         "created": card.created,
         "owned_by": "localllm",
+        "status": {"value": card.status},
     }
     if card.info is not None:
         info = card.info

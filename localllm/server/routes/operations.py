@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import html
-import time
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
-from localllm.server import metrics
+from localllm.server import metrics, watchdog
 from localllm.server.errors import RequestError
 from localllm.server.schema import fields
 from localllm.server.state import state_of
 
 router = APIRouter()
 
-STALLED_S = 1.0
-"""An engine with work that has not moved for so long is not well."""
-
 
 @router.get("/health", summary="200 while the engine makes progress.")
 @router.get("/v1/health", include_in_schema=False)
 async def health(http: HttpRequest) -> dict[str, str]:
-    now = time.monotonic()
-    for name, state in state_of(http).models.states().items():
-        if state.running and now - state.last_progress_s > STALLED_S:
-            raise RequestError(
-                f"{name} has made no progress for {now - state.last_progress_s:.1f} s",
-                code="stalled",
-                status=503,
-                type="server_error",
-            )
+    if found := watchdog.stuck(state_of(http).models.states()):
+        what = ", ".join(f"{name} for {seconds:.1f} s" for name, seconds in found.items())
+        raise RequestError(
+            f"no progress, though there is work: {what}",
+            code="stalled",
+            status=503,
+            type="server_error",
+        )
     return {"status": "ok"}
 
 

@@ -13,7 +13,7 @@ from localllm.errors import UnsupportedError
 from localllm.server.errors import RequestError
 from localllm.server.models import Lease
 from localllm.server.schema import values
-from localllm.server.state import read_object, state_of
+from localllm.server.state import lease, read_object
 from localllm.text.tokenizer import Tokenizer
 
 router = APIRouter()
@@ -42,13 +42,13 @@ def _schema(required: list[str], **properties: Any) -> dict[str, Any]:
 )
 async def tokenize(http: HttpRequest) -> dict[str, Any]:
     body = await read_object(http)
-    lease = await _lease(http, body)
+    held = await _lease(http, body)
     try:
         if "content" in body:
-            return await asyncio.to_thread(_as_llama_server, body, lease.service.info.tokenizer)
-        return await asyncio.to_thread(_as_vllm, body, lease)
+            return await asyncio.to_thread(_as_llama_server, body, held.service.info.tokenizer)
+        return await asyncio.to_thread(_as_vllm, body, held)
     finally:
-        lease.release()
+        held.release()
 
 
 @router.post(
@@ -58,9 +58,9 @@ async def tokenize(http: HttpRequest) -> dict[str, Any]:
 )
 async def detokenize(http: HttpRequest) -> dict[str, Any]:
     body = await read_object(http)
-    lease = await _lease(http, body)
+    held = await _lease(http, body)
     try:
-        tokenizer, tokens = lease.service.info.tokenizer, body.get("tokens")
+        tokenizer, tokens = held.service.info.tokenizer, body.get("tokens")
         if not isinstance(tokens, list):
             raise values.wrong("tokens", tokens, "a list of token ids")
         for token in tokens:
@@ -69,12 +69,12 @@ async def detokenize(http: HttpRequest) -> dict[str, Any]:
         text = await asyncio.to_thread(tokenizer.decode, tokens, False)
         return {"content": text, "prompt": text}
     finally:
-        lease.release()
+        held.release()
 
 
 async def _lease(http: HttpRequest, body: dict[str, Any]) -> Lease:
     name = values.text(body, "model", "", 512) or None
-    return await state_of(http).models.lease(name)
+    return await lease(http, name)
 
 
 def _as_llama_server(body: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
@@ -98,11 +98,11 @@ def _piece(tokenizer: Tokenizer, token: int) -> str | list[int]:
         return list(data)
 
 
-def _as_vllm(body: dict[str, Any], lease: Lease) -> dict[str, Any]:
-    info = lease.service.info
+def _as_vllm(body: dict[str, Any], held: Lease) -> dict[str, Any]:
+    info = held.service.info
     if isinstance(body.get("messages"), list):
         if info.chat_template is None:
-            raise UnsupportedError(f"{lease.name} has no chat template")
+            raise UnsupportedError(f"{held.name} has no chat template")
         ids = info.chat_template.prompt(body["messages"]).ids()
     elif "prompt" in body:
         text = values.text(body, "prompt", "", _MAX_CHARS)

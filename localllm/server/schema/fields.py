@@ -90,6 +90,12 @@ _SHARED: list[Field] = [
         schema={"enum": ["start", "middle", None]},
     ),
     Field("return_token_ids", ACTED, "Adds token_ids, and prompt_token_ids.", schema=_FLAG),
+    Field(
+        "keep_alive",
+        ACTED,
+        "How long the model stays loaded: seconds, 5m, 0, or -1: forever.",
+        schema={"type": ["string", "number", "null"]},
+    ),
     # OpenAI
     *_rows(
         WITHOUT_EFFECT,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from localllm.errors import ArgumentError
 from localllm.server.errors import RequestError
+from localllm.server.keep_alive import seconds
 
 _SHOWN = 60
 
@@ -69,3 +71,13 @@ def wrong(name: str, value: Any, expected: str) -> RequestError:
         shown = ascii(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return RequestError(f"{name} is {shown}; it must be {expected}", param=name)
+
+
+def keep_alive(body: Mapping[str, Any]) -> float | None:
+    """Seconds that a model stays loaded after the answer; None: as the server keeps models."""
+    if body.get("keep_alive") is None:
+        return None
+    try:
+        return seconds(body["keep_alive"])
+    except ArgumentError as e:
+        raise RequestError(e.message, e.hint, param="keep_alive") from None

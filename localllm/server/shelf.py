@@ -1,0 +1,115 @@
+"""The models that a server may load: those it was started with, or all of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from localllm import paths
+from localllm.engine.open import OpenOptions
+from localllm.errors import LocalLLMError
+from localllm.server.errors import RequestError
+from localllm.server.opening import ModelFile
+from localllm.store import catalog, wanted
+from localllm.store.index import Model, Store
+from localllm.store.ref import Ref
+from localllm.store.settings import NOTHING_SET
+from localllm.store.wanted import PathName
+
+_LONGEST_NAME = 512
+
+
+@dataclass(frozen=True)
+class Item:
+    """A model that may be loaded. names: what requests call it, the first is shown. sampling: the
+    parameters of answers that came with it. ref: its name in the store, if it lies there."""
+
+    file: ModelFile
+    options: OpenOptions
+    names: tuple[str, ...]
+    created: int
+    size: int = 0  # bytes on disk
+    sampling: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    ref: Ref | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Alike for two names of one model."""
+        return (self.file.path, self.file.digest, self.file.beside, self.options)
+
+
+class Shelf:
+    """`own`: models that the server was started with. Without any: those of the store, as they are
+    at the moment, opened by `options`."""
+
+    def __init__(self, own: Sequence[Item], options: OpenOptions | None = None) -> None:
+        self._own, self._options = tuple(own), options or OpenOptions()
+
+    @property
+    def first(self) -> Item | None:
+        """What a request gets that names no model."""
+        if self._own:
+            return self._own[0]
+        stored = self.items()
+        return stored[0] if len(stored) == 1 else None
+
+    def items(self) -> list[Item]:
+        """All of them. Reads the store's folder."""
+        if self._own:
+            return list(self._own)
+        return [stored(model, self._options) for model in _store().list() if not model.problem]
+
+    def find(self, name: str) -> Item:
+        """The model of a name. A request never names a path. Raises `RequestError`."""
+        for item in self._own:
+            if name in item.names:
+                return item
+        if not self._own and (model := _in_store(name)):
+            return replace(stored(model, self._options), names=(name,))
+        known = [name for item in self.items() for name in item.names]
+        there = f"There is: {', '.join(known[:5])}" if known else "localllm pull brings some here."
+        raise RequestError(
+            f"there is no model {name[:200]!a} here",
+            there,
+            param="model",
+            code="model_not_found",
+            status=404,
+            type="not_found_error",
+        )
+
+
+def stored(model: Model, options: OpenOptions) -> Item:
+    """A model of the store."""
+    settings = model.record.settings if model.record else NOTHING_SET
+    name, digest = str(model.ref), (model.record.digest if model.record else None) or ""
+    return Item(
+        ModelFile(model.path, name, digest, settings.template),
+        options.carried(settings.at_load("num_ctx"), settings.at_load("num_thread")),
+        (name,),
+        int(model.modified),
+        size=model.size,
+        sampling=settings.sampling,
+        ref=model.ref,
+    )
+
+
+def _store() -> Store:
+    return Store(paths.current().models)
+
+
+def _in_store(name: str) -> Model | None:
+    from localllm.store.lockfile import Lockfile
+    from localllm.store.resolve import local_refs
+
+    if len(name) > _LONGEST_NAME:
+        return None
+    store = _store()
+    try:
+        asked = wanted.parse(name)
+        if isinstance(asked, PathName):
+            return None
+        refs = [asked.ref, *local_refs(asked.ref, catalog.load(), Lockfile())]
+        return next((model for ref in refs if (model := store.find(ref))), None)
+    except LocalLLMError:
+        return None

@@ -1,0 +1,36 @@
+"""Whether the loaded models get on with their work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from localllm.engine.request import ServiceState
+
+STALLED_S = 1.0
+"""A model with work that has not moved for so much longer than its step should take is stuck."""
+_LOOK_S = 0.5
+
+log = logging.getLogger("localllm.server")
+
+
+def stuck(states: Mapping[str, ServiceState]) -> dict[str, float]:
+    """The models that are stuck, and for how many seconds."""
+    now = time.monotonic()
+    seconds = {name: state.stalled_s(now) for name, state in states.items()}
+    return {name: each for name, each in seconds.items() if each > STALLED_S}
+
+
+async def watch(states: Callable[[], Mapping[str, ServiceState]]) -> None:
+    """Writes into the log when a model gets stuck, and when it goes on. Never returns."""
+    known: set[str] = set()
+    while True:
+        found = stuck(states())
+        for name in found.keys() - known:
+            log.error("%s makes no progress, though it has work: /health says so", name)
+        for name in known - found.keys():
+            log.warning("%s goes on", name)
+        known = set(found)
+        await asyncio.sleep(_LOOK_S)

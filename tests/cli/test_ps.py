@@ -1,0 +1,97 @@
+"""`ps` and `stop` against a running `serve` of all models in the store, with and without keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from stand_ins.command_line import ROOT, cli, environment, is_error
+
+from localllm.server import announced
+from localllm.server.announced import Announced
+
+KEY = "a-long-secret-key"
+
+
+@pytest.fixture
+def home(tmp_path: Path, tiny: Callable[[str, str], Path]) -> Path:
+    models = tmp_path / "home" / "models"
+    models.mkdir(parents=True)
+    for arch in ("llama", "qwen2"):
+        shutil.copy(tiny(arch, "F32"), models / f"{arch}@1b.gguf")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[str]:
+    args = ["serve", "--port", "0", "--api-key", KEY, "--keep-alive", "2h", "--ctx", "256"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localllm", *args],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(home, PYTHONUNBUFFERED="1"),
+    )
+    try:
+        assert process.stderr is not None
+        found = (re.search(r"https?://\S+/v1", line) for line in process.stderr)
+        yield next(match for match in found if match)[0]
+    finally:
+        process.terminate()
+        process.wait(20)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def test_a_server_of_all_models(home: Path, server: str) -> None:
+    headers = {"authorization": f"Bearer {KEY}"}
+    listed = httpx2.get(f"{server}/models", headers=headers).json()["data"]
+    assert [each["id"] for each in listed] == ["llama:1b", "qwen2:1b"]
+    assert cli("ps", home=home).stderr.startswith("No model is loaded.")
+    ask = {"prompt": "a", "max_tokens": 2}
+    nameless = httpx2.post(f"{server}/completions", json=ask, headers=headers)
+    assert nameless.status_code == 400 and nameless.json()["error"]["param"] == "model"
+    ask["model"] = "qwen2:1b"
+    assert httpx2.post(f"{server}/completions", json=ask, headers=headers).status_code == 200
+    shown = cli("ps", home=home).stdout
+    assert re.search(r"qwen2:1b +loaded +\S+ [kM]?B +256 +none +2 h +http", shown), shown
+    (document,) = json.loads(cli("ps", "--json", home=home).stdout)
+    assert document["models"][0]["name"] == "qwen2:1b" and KEY not in json.dumps(document)
+    assert "unloaded at" in cli("stop", "qwen2:1b", home=home).stderr
+    assert "not loaded" in cli("stop", "llama:1b", home=home).stderr
+    bad = cli("stop", "no-such", home=home)
+    assert bad.returncode == 2 and is_error(bad.stderr, "no-such", hint="localllm ps")
+    (file,) = (home / "cache" / "servers").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600 and KEY not in file.read_text()
+
+
+def test_without_a_server(tmp_path: Path) -> None:
+    assert "No server" in cli("ps", home=tmp_path).stderr
+    assert json.loads(cli("ps", "--json", home=tmp_path).stdout) == []
+    done = cli("stop", "x", home=tmp_path)
+    assert done.returncode == 1 and is_error(done.stderr, "no server", hint="localllm serve")
+
+
+def test_what_is_left_behind_goes(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with announced.announcing(tmp_path, Announced("http://127.0.0.1:1", os.getpid())):
+        (tmp_path / "1.json").write_text(
+            json.dumps({"url": "http://127.0.0.1:2", "pid": gone.pid, "version": "1", "key": "",
+                        "certificate": ""})
+        )  # fmt: skip
+        for i, text in enumerate(["", "{}", "[]", '{"url": 1}', "[" * 5000]):
+            (tmp_path / f"bad{i}.json").write_text(text)
+        (server,) = announced.found(tmp_path)
+        assert server.url == "http://127.0.0.1:1"
+        assert not (tmp_path / "1.json").exists()
+    assert announced.found(tmp_path) == []
+    assert announced.found(tmp_path / "none") == []
