@@ -51,8 +51,7 @@ class _Ticket:
 
 class NativeService:
     """See `Service`. Owns the parts, which must be of the native engine: `close` closes them.
-    costs: of steps; None: they are measured. tiers: where what was computed goes beside the pool;
-    None: nowhere."""
+    costs: of steps; None: they are measured."""
 
     def __init__(
         self,
@@ -61,7 +60,6 @@ class NativeService:
         digest: str,
         max_queue: int = MAX_QUEUE,
         costs: CostCurve | None = None,
-        tiers: TierOptions | None = None,
     ) -> None:
         engine = parts.engine
         if not isinstance(engine, PagedEngine):
@@ -70,6 +68,7 @@ class NativeService:
         self.info = loaded_model(parts, name, digest)
         self._windows = engine.model.info.group_window
         key = _cache_key(parts, engine, digest)
+        tiers = parts.options.tiers
         self._tiers = None if tiers is None else _tiers(tiers, self._runner, key, digest)
         self._cache = PrefixCache(self._runner.blocks, self._windows, key, self._tiers)
         stop_ids = sorted(parts.text.tokenizer.stop_ids)

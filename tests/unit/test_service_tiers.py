@@ -66,9 +66,10 @@ def served(tiny: Tiny) -> Iterator[Open]:
         digest: str = "sha256:a",
     ) -> NativeService:
         path = tiny(arch, "Q4_0")
-        parts = open_parts(path, OpenOptions(engine="native", n_ctx=N_CTX, kv_type=kv, n_threads=1))
+        options = OpenOptions("native", n_ctx=N_CTX, kv_type=kv, n_threads=1, tiers=tiers)
+        parts = open_parts(path, options)
         parts = with_pool(parts, n_sequences, n_pool, 64)
-        opened.append(NativeService(parts, "tiny", digest, costs=costs, tiers=tiers))
+        opened.append(NativeService(parts, "tiny", digest, costs=costs))
         return opened[-1]
 
     yield open_
