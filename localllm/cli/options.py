@@ -139,8 +139,8 @@ class Found:
 
 
 def sound_catalogue() -> Catalog:
-    """The catalogue, for commands that look after what is here already: a file of the user's that is
-    damaged costs a note, and all others of the user's."""
+    """The catalogue, for commands that look after what is here already: a file of the user's that
+    is damaged costs a note, and all others of the user's."""
     try:
         return catalog.load()
     except LocalLLMError as e:

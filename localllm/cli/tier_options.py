@@ -10,7 +10,7 @@ import click
 from localllm.cli.quantities import ByteSize
 
 if TYPE_CHECKING:
-    from localllm.engine.kv_tier import TierOptions
+    from localllm.server.opening import TierOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +38,7 @@ def tier_options(command: F) -> F:
 
 
 def tiers_of(options: dict[str, Any]) -> TierOptions:
-    from localllm.engine.kv_tier import TierOptions
+    from localllm.server.opening import TierOptions
 
     return TierOptions(
         ram_bytes=options["swap_space"],

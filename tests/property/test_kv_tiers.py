@@ -1,5 +1,5 @@
-"""Who gives blocks up and gets them back has the same tokens as alone, whatever the pool, the memory
-and the disk are."""
+"""Who gives blocks up and gets them back has the same tokens as alone, whatever the pool, the
+memory and the disk are."""
 
 from __future__ import annotations
 
