@@ -54,6 +54,11 @@ class Paths:
         """Parts of models that are not complete yet."""
         return self.cache / "downloads"
 
+    @property
+    def kv(self) -> Path:
+        """What was computed of conversations, by model."""
+        return self.cache / "kv"
+
 
 def resolve(platform: str, env: Mapping[str, str]) -> Paths:
     """The folders for a `sys.platform` value and an environment."""

@@ -35,7 +35,7 @@ class _Span(ParamType):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(dry_run: bool, older_than: int, yes: bool, as_json: bool) -> int:
     """Clear away what belongs to no model: interrupted downloads, temporary files, records of files
-    that are gone, old caches.
+    that are gone, old caches, computed conversations.
 
     A model is never deleted. What goes is shown first. An interrupted download that is still wanted
     stays with --older-than 7d: the next pull of it goes on where it was.

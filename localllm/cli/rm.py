@@ -12,7 +12,7 @@ from localllm.cli import output
 from localllm.cli.confirm import confirm_deletion
 from localllm.cli.options import ModelName, sound_catalogue
 from localllm.errors import ArgumentError, FileError
-from localllm.store import catalog, copies, download, wanted
+from localllm.store import catalog, copies, download, kv_cache, wanted
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
 from localllm.store.foreign import stores
 from localllm.store.index import Model, Store
@@ -37,7 +37,7 @@ class _Doomed:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=ModelName())
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def command(names: tuple[str, ...], yes: bool) -> None:
-    """Delete models, and the parts of interrupted downloads of them.
+    """Delete models, and the parts of interrupted downloads of them, and computed conversations.
 
     NAME is the whole name with its size, as `localllm list` shows it or as the model was pulled by.
     Files that were imported in place stay where they are, and a file that another name shares stays
@@ -52,6 +52,7 @@ def command(names: tuple[str, ...], yes: bool) -> None:
     if not yes:
         sizes = [f"{each.label} ({output.size_text(each.size)})" for each in doomed]
         confirm_deletion(", ".join(sizes))
+    digests = kv_cache.known_digests(each.model for each in doomed if each.model)
     for each in doomed:
         if each.model is not None:
             store.remove(each.model)
@@ -60,6 +61,7 @@ def command(names: tuple[str, ...], yes: bool) -> None:
         for waiting in each.waiting:
             partials.remove(waiting)
         output.emit(f"{each.label} deleted, {output.size_text(each.size)} freed\n")
+    kv_cache.forget_unused(places.kv, digests, store.list())
     # Only now: a copy without links refers to a file that may have gone too.
     stays = {each.model.path for each in doomed if each.model and each.model.elsewhere}
     for path in sorted(stays):

@@ -21,6 +21,7 @@ from localllm.cli.options import Found, ModelName, Number, hints, machine_option
 from localllm.cli.quantities import ByteSize, KeepAlive
 from localllm.cli.run import ENGINES, template_text
 from localllm.cli.serve_flags import translate
+from localllm.cli.tier_options import tier_options, tiers_of
 from localllm.errors import ArgumentError
 
 PORT = 8000
@@ -101,6 +102,7 @@ class ServeCommand(click.Command):
     help="How the context is kept in memory.",
 )  # fmt: skip
 @click.option("--mmap", is_flag=True, help="Read weights from the file as needed: slower.")
+@tier_options
 @machine_options
 def command(models: tuple[str, ...], **options: Any) -> None:
     """Serve models to other programs, until Ctrl-C.
@@ -182,6 +184,7 @@ def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]
         isa=options["isa"],
         template=None if template is None else template_text(template),
         mmap=options["mmap"],
+        tiers=tiers_of(options),
     )
     line = output.ProgressLine()
 

@@ -50,6 +50,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--ssl-certfile --ssl-cert-file", to="--tls-cert"),
     Flag("--ssl-keyfile --ssl-key-file", to="--tls-key"),
     Flag("-t", to="--threads"),
+    Flag("--swap-space", to="--swap-space"),
     Flag("--parallel --max-num-seqs -np", to="--parallel", words=(("-1", ""), ("auto", ""))),
     Flag("-m --model -hf -hfr --hf-repo", to="NAME"),
     # Without a meaning here
@@ -61,7 +62,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--enable-prefix-caching", "", say=_CACHE),
     Flag("--no-enable-prefix-caching", "", say=f"{_CACHE}; a request can send store: false"),
     Flag("-kvu --kv-unified", "", say="there is one pool for all requests"),
-    Flag("-cram --cache-ram --swap-space", say=_CACHE),
+    Flag("-cram --cache-ram", say=_CACHE),
     Flag("--slot-save-path", say="there are no slots to save"),
     Flag("--block-size", say="blocks hold 32 tokens"),
     Flag("--speculative-model --num-speculative-tokens --speculative-config", say=_SPECULATION),
@@ -228,6 +229,8 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
     values = [words.get(value, value) for value in values]
     if name in ("--alias", "-a"):
         values = [part.strip() for value in values for part in value.split(",")]
+    if name == "--swap-space":  # vLLM's number is in GiB
+        values = [f"{value}GiB" if value[-1:].isdigit() else value for value in values]
     if name == "--allowed-origins":
         values = _json_list(name, values[0])
     if flag.to.endswith("@"):

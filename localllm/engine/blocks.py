@@ -132,8 +132,8 @@ class BlockTable:
             if not window:
                 continue
             blocks = self.entries[group]
-            first_seen = _first_seen(next_pos - ROLLBACK_TOKENS, window)
-            for i in range(min(first_seen, len(blocks)) - 1, -1, -1):
+            first = first_seen(next_pos - ROLLBACK_TOKENS, window)
+            for i in range(min(first, len(blocks)) - 1, -1, -1):
                 if blocks[i] < 0:
                     break
                 self._pool.release(group, blocks[i])
@@ -145,7 +145,7 @@ class BlockTable:
         n_blocks = -(-n_tokens // BLOCK_TOKENS)
         for group, window in enumerate(self._windows):
             blocks = self.entries[group]
-            first = _first_seen(n_tokens, window) if window else 0
+            first = first_seen(n_tokens, window) if window else 0
             if len(blocks) < n_blocks or any(block < 0 for block in blocks[first:n_blocks]):
                 return False
         return True
@@ -206,6 +206,6 @@ class SequenceState:
         self.n_computed = min(self.n_computed, n_tokens)
 
 
-def _first_seen(position: int, window: int) -> int:
+def first_seen(position: int, window: int) -> int:
     """The first block that a token at `position` sees in a window."""
     return max(0, position - window + 1) // BLOCK_TOKENS

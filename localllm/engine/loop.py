@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,8 +15,10 @@ from dataclasses import dataclass, field
 from localllm.engine.answer import Answer
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
 from localllm.engine.cost_curve import CostCurve
+from localllm.engine.disk_tier import Fetch
 from localllm.engine.generate import RUN_SECONDS, run_steps
-from localllm.engine.prefix_cache import Mark, PrefixCache
+from localllm.engine.kv_tier import FETCH_BYTES, Cold, KvTiers
+from localllm.engine.prefix_cache import Further, Mark, PrefixCache
 from localllm.engine.request import Emit, Event, Failed, Finished, Piece, Request, Timings, Usage
 from localllm.engine.runner import Feed, Runner, not_a_number
 from localllm.engine.sampling import Sampled, Sampler, sampler_of
@@ -39,6 +42,7 @@ class Choice(Entry):
     sampler: Sampler
     mark: Mark | None = None  # what of it is in the prefix cache
     n_cached: int = 0  # tokens of the prompt that were there at its first begin
+    fetch: Fetch | None = None  # what it is held for
 
 
 @dataclass(eq=False)
@@ -100,10 +104,12 @@ class Counts:
     hit_tokens: int = 0
     computed_tokens: int = 0
     generated_tokens: int = 0
+    restored_tokens: int = 0  # that came back from the tiers
 
 
 class Loop:
-    """`ended` is called with every job that is over, before its last event."""
+    """`ended` is called with every job that is over, before its last event; `wake`, from any
+    thread, when there is something to do for `step` again."""
 
     def __init__(
         self,
@@ -112,8 +118,11 @@ class Loop:
         costs: CostCurve,
         stop_ids: list[int],
         ended: Callable[[Job], None],
+        tiers: KvTiers | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._runner, self._cache, self._costs = runner, cache, costs
+        self._tiers, self._wake = tiers, wake
         self._stop_ids, self._ended = stop_ids, ended
         self.scheduler: Scheduler[Choice] = Scheduler(
             runner.blocks,
@@ -121,7 +130,11 @@ class Loop:
             max_sequences=runner.max_sequences,
             max_step_tokens=runner.max_batch_tokens,
             begin=self._begin,
+            restore=self._restore,
+            park=self._park,
         )
+        #: What was read for whom; filled by another thread.
+        self._arrived: queue.SimpleQueue[tuple[Choice, Further, Cold, Fetch]] = queue.SimpleQueue()
         self.counts = Counts()
         self._step_s = RUN_SECONDS  # of a step that only decodes
         self._last_run = 1  # steps of the last hand-over
@@ -132,6 +145,12 @@ class Loop:
     @property
     def has_work(self) -> bool:
         return bool(self._jobs)
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether all that runs waits for the disk, and nothing has come from it."""
+        running = self.scheduler.running
+        return bool(running) and all(each.is_held for each in running) and self._arrived.empty()
 
     def add(self, job: Job) -> None:
         """The first choice computes the prompt; the others share it then."""
@@ -144,6 +163,7 @@ class Loop:
             return
         self._jobs.remove(job)
         for choice in job.choices:
+            _give_up(choice)
             self.scheduler.remove(choice)
         self._ended(job)
         _emit(job, Failed(error))
@@ -155,13 +175,15 @@ class Loop:
     def step(self, *, alone: bool) -> None:
         """One hand-over to the native side. alone: nothing waits to be added, so it may be a run of
         several steps."""
+        while not self._arrived.empty():
+            self._take_arrived(*self._arrived.get())
         n_forked = self._fork()
         running = self.scheduler.running
         n_decoding = sum(choice.n_pending == 1 for choice in running)
         budget = self._costs.budget(n_decoding, self._runner.max_batch_tokens)
         plan = self.scheduler.plan(budget)
         if not plan:
-            held = any(choice.holds_last and choice.n_pending == 0 for choice in running)
+            held = any(each.is_held or (each.holds_last and not each.n_pending) for each in running)
             if not held and not n_forked and self._jobs:
                 oldest = min(self._jobs, key=lambda job: job.choices[0].rank)
                 self.fail(oldest, PoolFullError("the cache has no room for this request"))
@@ -301,7 +323,7 @@ class Loop:
         """Where a prompt is computed but for its last token, all choices go on from there."""
         n_forked = 0
         for choice in list(self.scheduler.running):
-            if not choice.holds_last or choice.n_pending:
+            if not choice.holds_last or choice.is_held or choice.n_pending:
                 continue
             for other in choice.job.choices[1:]:
                 other.sequence = self._runner.fork(choice.sequence)
@@ -318,6 +340,60 @@ class Loop:
         if choice.job.began_s is None:
             choice.n_cached = n
 
+    def _restore(self, choice: Choice) -> None:
+        """More of a choice than the pool knew comes back from the tiers, if that is quicker than to
+        compute it. What has to be read is waited for; others go on."""
+        tiers, n = self._tiers, choice.sequence.n_computed
+        if tiers is None:
+            return
+        max_blocks = max(1, FETCH_BYTES // sum(self._runner.block_bytes))
+        salt = choice.job.request.salt
+        further = self._cache.further(choice.tokens, n, salt, max_blocks)
+        if further is None:
+            return
+        cold = tiers.collect(further.missing)
+        if not cold.to_read:
+            self._take_back(choice, further, cold)
+            return
+        chunk = self._costs.budget(0, self._runner.max_batch_tokens)
+        seconds = (further.n - n) / chunk * self._costs.cost(chunk)
+        if not tiers.is_worth(cold, seconds):
+            return
+
+        def arrived(fetch: Fetch) -> None:
+            self._arrived.put((choice, further, cold, fetch))
+            self._wake()
+
+        choice.is_held = True
+        choice.fetch = tiers.fetch(cold, arrived)
+
+    def _take_arrived(self, choice: Choice, further: Further, cold: Cold, fetch: Fetch) -> None:
+        if choice.fetch is not fetch or self._tiers is None:
+            return
+        choice.fetch, choice.is_held = None, False
+        self._tiers.arrived(cold, fetch)
+        n = choice.sequence.n_computed
+        self._take_back(choice, further, cold)
+        if choice.sequence.n_computed > n:
+            self._restore(choice)
+
+    def _take_back(self, choice: Choice, further: Further, cold: Cold) -> None:
+        n_before = choice.sequence.n_computed
+        n, table, mark = self._cache.restore(further, cold)
+        if n <= n_before:
+            table.clear()
+            return
+        choice.sequence.table.clear()
+        choice.sequence, choice.mark = SequenceState(table, n), mark
+        self.counts.restored_tokens += n - n_before
+        if choice.job.began_s is None:
+            choice.n_cached = n
+
+    def _park(self, choice: Choice) -> None:
+        """All of a choice that gives its blocks up becomes findable, for when it goes on."""
+        _give_up(choice)
+        self._store(choice, tail=True)
+
     def _store(self, choice: Choice, *, tail: bool = False) -> None:
         """What a choice has computed becomes findable, before its windows leave it behind."""
         sequence = choice.sequence
@@ -326,6 +402,12 @@ class Loop:
         if may_store and mark is not None and (tail or n // BLOCK_TOKENS > mark.n_blocks):
             choice.mark = self._cache.store(choice.tokens[:n], sequence.table, mark, tail=tail)
         sequence.table.drop_left_behind(n)
+
+
+def _give_up(choice: Choice) -> None:
+    """What is read for a choice is not wanted any more."""
+    if choice.fetch is not None:
+        choice.fetch.is_given_up, choice.fetch = True, None
 
 
 def _emit(job: Job, event: Event) -> None:

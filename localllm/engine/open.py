@@ -14,6 +14,7 @@ from localllm import paths
 from localllm.engine import machine
 from localllm.engine.choice import either
 from localllm.engine.engine import Engine
+from localllm.engine.kv_tier import TierOptions
 from localllm.engine.memory_plan import (
     MAX_BATCH_TOKENS,
     N_SEQUENCES,
@@ -51,6 +52,7 @@ class OpenOptions:
     isa: str | None = None
     template: str | None = None
     mmap: bool = False  # compute from the mapped file, whatever memory there is
+    tiers: TierOptions | None = None  # where a service keeps what was computed; None: in the pool
 
     def carried(self, n_ctx: int, n_threads: int) -> OpenOptions:
         """With what a model carries itself, where nothing was asked for. Another machine's number

@@ -4,28 +4,46 @@ A block's name is a blake2b-256 hash chained over its parent's name, so it stand
 prefix; the tokens are compared as well. The cache holds one reference on each block it knows, and
 gives up what nobody else holds when the pool runs out: the least recently used first, and of a
 prefix its end before its beginning. A block may be used as far as its tokens match: a sequence that
-goes on from the middle of it writes to a copy.
+goes on from the middle of it writes to a copy. What the pool gives up, and what an earlier process
+computed, may come back from the tiers (kv_tier.py).
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from localllm.engine.blocks import BLOCK_TOKENS, BlockPool, BlockTable
+from localllm.engine.blocks import (
+    BLOCK_TOKENS,
+    BlockPool,
+    BlockTable,
+    PoolFullError,
+    first_seen,
+)
+from localllm.engine.kv_pages import Page, n_common, page_name
+from localllm.engine.kv_tier import Cold, KvTiers
 
 
 @dataclass(eq=False)
 class _Node:
-    name: bytes
-    parent: bytes
-    tokens: tuple[int, ...]  # fewer than a block's: the end of a sequence
+    page: Page
     blocks: list[int]  # one per layer group; -1: not there, its window had left it
     used: int = 0  # the time it was used last, counted in uses
+
+    @property
+    def name(self) -> bytes:
+        return self.page.name
+
+    @property
+    def parent(self) -> bytes:
+        return self.page.parent
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return self.page.tokens
 
 
 @dataclass
@@ -36,13 +54,29 @@ class Mark:
     n_blocks: int = 0
 
 
+@dataclass(frozen=True)
+class Further:
+    """A prefix that the pool and the tiers hold together. n: its tokens; pages: its blocks, first
+    to last; missing: what of them the pool lacks."""
+
+    n: int
+    pages: list[Page]
+    missing: list[tuple[Page, tuple[int, ...]]]
+
+
 class PrefixCache:
     """`windows` [n_groups]: 0 is full attention. `key` names all that the contents of a block
     depend on besides tokens: model, KV type, instruction set, arithmetic. Becomes the pool's
     cache."""
 
-    def __init__(self, pool: BlockPool, windows: Sequence[int], key: bytes) -> None:
-        self._pool, self._windows = pool, tuple(windows)
+    def __init__(
+        self,
+        pool: BlockPool,
+        windows: Sequence[int],
+        key: bytes,
+        tiers: KvTiers | None = None,
+    ) -> None:
+        self._pool, self._windows, self._tiers = pool, tuple(windows), tiers
         self._key = blake2b(key, digest_size=32).digest()
         self._nodes: dict[bytes, _Node] = {}
         #: By parent and first token: a block is looked for by a part of its tokens, too.
@@ -75,20 +109,20 @@ class PrefixCache:
             is_full = len(part) == BLOCK_TOKENS
             if not is_full and not tail:
                 break
-            name = _name(parent, part)
-            node = self._nodes.get(name)
-            if node is None:
-                node = _Node(name, parent, part, [-1] * len(self._windows))
-                self._nodes[name] = node
-                self._children.setdefault(parent, {}).setdefault(part[0], []).append(node)
-            elif node.tokens != part:
+            name = page_name(parent, part)
+            node = self._node(Page(name, parent, part, n_blocks))
+            if node.tokens != part:
                 break
-            self._share(node, begin // BLOCK_TOKENS, table)
+            self._share(node, n_blocks, table)
             self._touch(node)
             if not is_full and all(block < 0 for block in node.blocks):
                 self._drop(node)  # its block is another node's, which is longer
+            elif self._tiers is not None:
+                self._tiers.keep(node.page, node.blocks)
             if is_full:
                 parent, n_blocks = name, n_blocks + 1
+        if tail and self._tiers is not None:
+            self._complete(parent, self._tiers)
         return Mark(parent, n_blocks)
 
     def find(self, tokens: Sequence[int], salt: bytes = b"") -> tuple[int, BlockTable, Mark]:
@@ -100,7 +134,7 @@ class PrefixCache:
         n = 0
         while True:
             rest = tuple(wanted[n : n + BLOCK_TOKENS])
-            node = self._nodes.get(_name(name, rest)) if len(rest) == BLOCK_TOKENS else None
+            node = self._nodes.get(page_name(name, rest)) if len(rest) == BLOCK_TOKENS else None
             if node is None or node.tokens != rest:
                 break
             found.append(node)
@@ -108,7 +142,7 @@ class PrefixCache:
         n_tail = 0
         if rest:
             for node in self._children.get(name, {}).get(rest[0], ()):
-                n_same = _n_common(node.tokens, rest)
+                n_same = n_common(node.tokens, rest)
                 if n_same > n_tail:
                     n_tail, tail = n_same, node
         if n_tail:
@@ -130,6 +164,48 @@ class PrefixCache:
             mark = Mark(found[n_full - 1].name, n_full)
         return n, seen.fork(), mark
 
+    def further(
+        self, tokens: Sequence[int], n_found: int, salt: bytes, max_blocks: int
+    ) -> Further | None:
+        """A prefix that is longer than the n_found tokens that `find` found in the pool, with the
+        help of the tiers: by max_blocks blocks at the most."""
+        pages, n = self._known_pages(tokens[:-1], self.start(salt).name)
+        most = (n_found // BLOCK_TOKENS + max_blocks) * BLOCK_TOKENS
+        n = min(n, most)
+        while n > n_found:
+            n_blocks = -(-n // BLOCK_TOKENS)
+            missing = self._missing(pages[:n_blocks], n)
+            if missing is not None:
+                return Further(n, pages[:n_blocks], missing)
+            n = (n_blocks - 1) * BLOCK_TOKENS
+        return None
+
+    def restore(self, further: Further, cold: Cold) -> tuple[int, BlockTable, Mark]:
+        """As much of a prefix as came back, as `find` returns it. The pool has room for it, or it
+        is shorter."""
+        table = BlockTable(self._pool, self._windows)
+        firsts = self._firsts(further.n)
+        nodes = [self._nodes.get(page.name) for page in further.pages]
+        for group, blocks in enumerate(table.entries):
+            for i, node in enumerate(nodes):
+                known = -1 if node is None or i < firsts[group] else node.blocks[group]
+                blocks.append(known)
+                if known >= 0:
+                    self._pool.retain(group, known)
+        for i, page in enumerate(further.pages):
+            if not self._fill(i, page, table, firsts, cold):
+                self._drop_empty(further.pages[:i])
+                break
+        n = further.n
+        while n and not table.reaches(n):
+            n = (-(-n // BLOCK_TOKENS) - 1) * BLOCK_TOKENS
+        table.truncate(n)
+        if self._tiers is not None:
+            self._tiers.touch([page.name for page in further.pages[: -(-n // BLOCK_TOKENS)]])
+        n_full = n // BLOCK_TOKENS
+        name = further.pages[n_full - 1].name if n_full else further.pages[0].parent
+        return n, table, Mark(name, n_full)
+
     def n_idle(self, group: int) -> int:
         return self._n_idle[group]
 
@@ -139,6 +215,10 @@ class PrefixCache:
             used, _, node = heapq.heappop(queue)
             if used != node.used or not self._may_go(node, group):
                 continue
+            if self._tiers is not None:
+                for each in self._groups() if not self._windows[group] else (group,):
+                    if node.blocks[each] >= 0:
+                        self._tiers.cool(node.page, each, node.blocks[each])
             if self._windows[group]:
                 self._release(node, group)
                 if all(block < 0 for block in node.blocks) and node.name not in self._children:
@@ -164,6 +244,97 @@ class PrefixCache:
         self._children.clear()
         for queue in self._queues:
             queue.clear()
+
+    def _node(self, page: Page) -> _Node:
+        """The node of a page; a new one has no blocks."""
+        node = self._nodes.get(page.name)
+        if node is None:
+            node = self._nodes[page.name] = _Node(page, [-1] * len(self._windows))
+            siblings = self._children.setdefault(page.parent, {})
+            siblings.setdefault(page.tokens[0], []).append(node)
+        return node
+
+    def _complete(self, name: bytes, tiers: KvTiers) -> None:
+        """An answer has ended: what of its pages the disk had no time for is offered again."""
+        names = []
+        while (node := self._nodes.get(name)) is not None:
+            tiers.keep(node.page, node.blocks)
+            names.append(name)
+            name = node.parent
+        tiers.touch(names[::-1])
+
+    def _known_pages(self, tokens: Sequence[int], name: bytes) -> tuple[list[Page], int]:
+        """The pages that hold the longest known beginning of tokens, and its length."""
+        assert self._tiers is not None
+        pages: list[Page] = []
+        rest: tuple[int, ...] = ()
+        for begin in range(0, len(tokens), BLOCK_TOKENS):
+            rest = tuple(tokens[begin : begin + BLOCK_TOKENS])
+            child = page_name(name, rest)
+            node = self._nodes.get(child)
+            page = self._tiers.get(child) if node is None else node.page
+            if page is None or page.tokens != rest or len(rest) < BLOCK_TOKENS:
+                break
+            pages.append(page)
+            name, rest = child, ()
+        n = len(pages) * BLOCK_TOKENS
+        if rest:
+            near = [each.page for each in self._children.get(name, {}).get(rest[0], ())]
+            near += self._tiers.children(name, rest[0])
+            if near:
+                last = max(near, key=lambda page: n_common(page.tokens, rest))
+                return [*pages, last], n + n_common(last.tokens, rest)
+        return pages, n
+
+    def _missing(self, pages: list[Page], n: int) -> list[tuple[Page, tuple[int, ...]]] | None:
+        """What the pool lacks of pages of which n tokens are used; None: a tier lacks it, too."""
+        assert self._tiers is not None
+        firsts, found = self._firsts(n), []
+        for i, page in enumerate(pages):
+            node = self._nodes.get(page.name)
+            groups = tuple(
+                group
+                for group in self._groups()
+                if i >= firsts[group] and (node is None or node.blocks[group] < 0)
+            )
+            if not all(self._tiers.holds(page.name, group) for group in groups):
+                return None
+            if groups:
+                found.append((page, groups))
+        return found
+
+    def _firsts(self, n: int) -> list[int]:
+        """Per group the first block that a token behind n tokens sees."""
+        return [first_seen(n, window) if window else 0 for window in self._windows]
+
+    def _fill(self, i: int, page: Page, table: BlockTable, firsts: list[int], cold: Cold) -> bool:
+        """Gives a table the blocks of page i that it lacks, and the cache its node. False: not all
+        came back, or the pool is full."""
+        assert self._tiers is not None
+        for group, blocks in enumerate(table.entries):
+            if blocks[i] >= 0 or i < firsts[group]:
+                continue
+            content = cold.content(page, group)
+            if content is None:
+                return False
+            try:
+                block = self._pool.allocate(group)
+            except PoolFullError:
+                return False
+            self._tiers.restore(group, block, content)
+            blocks[i] = block
+        node = self._node(page)
+        self._share(node, i, table)
+        self._touch(node)
+        return True
+
+    def _drop_empty(self, pages: list[Page]) -> None:
+        """Nodes that were made for what did not come back."""
+        node = self._nodes.get(pages[-1].name) if pages else None
+        if node is None or node.name in self._children:
+            return
+        if all(block < 0 for block in node.blocks):
+            self._drop(node)
 
     def _share(self, node: _Node, i: int, table: BlockTable) -> None:
         """A block of a table becomes the node's, or the node's becomes the table's."""
@@ -236,16 +407,3 @@ class PrefixCache:
 
     def _groups(self) -> range:
         return range(len(self._windows))
-
-
-def _name(parent: bytes, tokens: tuple[int, ...]) -> bytes:
-    return blake2b(parent + array("I", tokens).tobytes(), digest_size=32).digest()
-
-
-def _n_common(one: Sequence[int], other: Sequence[int]) -> int:
-    n = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        n += 1
-    return n

@@ -126,6 +126,10 @@ class ServiceState:
     prompt_tokens: int = 0
     hit_tokens: int = 0
     generated_tokens: int = 0
+    restored_tokens: int = 0  # of prompts and answers: back from the tiers
+    kv_ram_bytes: int = 0  # what the pool gave up
+    kv_disk_bytes: int = 0  # of all models
+    kv_disk_pages: int = 0
     last_progress_s: float = 0.0  # time.monotonic() of it
     step_s: float = 0.0  # what the running step should take, at the most
 

@@ -236,9 +236,9 @@ class Runner:
             model.threads_handle,
             params,
         )
-        self.kv_bytes = sum(
-            n * model.kv_block_bytes(kv_type, group) for group, n in enumerate(capacity)
-        )
+        groups = range(model.info.n_groups)
+        self.block_bytes = tuple(model.kv_block_bytes(kv_type, group) for group in groups)
+        self.kv_bytes = sum(a * b for a, b in zip(capacity, self.block_bytes, strict=True))
         self.scratch_bytes = int(lib.llm_exec_scratch_bytes(self._exec))
 
     def new_sequence(self) -> SequenceState:
@@ -259,6 +259,24 @@ class Runner:
             if free.size:
                 pointer = native.array_in(free, np.int32, name="blocks")
                 native.call(lib.llm_kv_release_blocks, self._pool, group, pointer, free.size)
+
+    def read_block(self, group: int, block: int, n_tokens: int) -> bytes:
+        """The contents of a block's first n_tokens; the rest is zero."""
+        content = np.empty(self.block_bytes[group], dtype=np.uint8)
+        out = native.array_out(content, np.uint8, name="content")
+        native.call(lib.llm_kv_read_block, self._pool, group, block, n_tokens, out)
+        return content.tobytes()
+
+    def write_block(self, group: int, block: int, content: bytes) -> None:
+        """What `read_block` has read, of a pool alike."""
+        data = np.frombuffer(content, dtype=np.uint8)
+        if data.size != self.block_bytes[group]:
+            raise ArgumentError(
+                f"a block of layer group {group} has {self.block_bytes[group]} bytes, "
+                f"not {data.size}"
+            )
+        pointer = native.array_in(data, np.uint8, name="content")
+        native.call(lib.llm_kv_write_block, self._pool, group, block, pointer)
 
     def cancel(self) -> None:
         """Ends the running step, and every later one until `reset_cancel`, with CancelledError.

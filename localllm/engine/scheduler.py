@@ -2,8 +2,8 @@
 
 Sequences are served by rank. Those that decode go first, one token each; prompts share what is left
 of the step. A sequence is admitted when its prompt fits beside what the running ones still need. If
-blocks run out later, the youngest one gives its blocks up and computes them again, so the oldest
-one can always go on, and every sequence that fits alone ends.
+blocks run out later, the youngest one gives its blocks up and gets them back later, or computes
+them again, so the oldest one can always go on, and every sequence that fits alone ends.
 """
 
 from __future__ import annotations
@@ -35,17 +35,19 @@ def rank(arrival: int, priority: int, index: int = 0) -> Rank:
 @dataclass(eq=False)
 class Entry:
     """A sequence. tokens: its prompt and what was sampled. holds_last: all but the last token are
-    computed, and that one waits until it is False."""
+    computed, and that one waits until it is False. is_held: it has blocks, and waits for what comes
+    into them from elsewhere."""
 
     rank: Rank
     tokens: list[int]
     sequence: SequenceState
     holds_last: bool = False
+    is_held: bool = False
     n_preempted: int = 0
 
     @property
     def n_pending(self) -> int:
-        return len(self.tokens) - self.holds_last - self.sequence.n_computed
+        return 0 if self.is_held else len(self.tokens) - self.holds_last - self.sequence.n_computed
 
 
 E = TypeVar("E", bound=Entry)
@@ -76,7 +78,9 @@ class _Plan(Generic[E]):
 
 class Scheduler(Generic[E]):
     """`windows` [n_groups] of the pool's groups, 0: full attention. max_step_tokens: the most that
-    one step takes. `begin` gives an entry that holds nothing what is known of its tokens."""
+    one step takes. `begin` gives an entry that holds nothing what the pool knows of its tokens,
+    `restore` what is known elsewhere, once there is room; `park` is called before an entry gives
+    its blocks up."""
 
     def __init__(
         self,
@@ -86,8 +90,11 @@ class Scheduler(Generic[E]):
         max_sequences: int,
         max_step_tokens: int,
         begin: Callable[[E], None],
+        restore: Callable[[E], None] = lambda entry: None,
+        park: Callable[[E], None] = lambda entry: None,
     ) -> None:
-        self._pool, self._windows, self._begin = pool, tuple(windows), begin
+        self._pool, self._windows = pool, tuple(windows)
+        self._begin, self._restore, self._park = begin, restore, park
         self.max_sequences, self._max_step_tokens = max_sequences, max_step_tokens
         self.waiting: list[E] = []  # by rank
         self.running: list[E] = []  # by rank
@@ -137,6 +144,8 @@ class Scheduler(Generic[E]):
                 return
             self.waiting.pop(0)
             bisect.insort(self.running, entry, key=_by_rank)
+            if not held:
+                self._restore(entry)
 
     def _fits(self, entry: E) -> bool:
         """Whether the tokens of an entry fit beside those of the running ones and a block more for
@@ -205,6 +214,8 @@ class Scheduler(Generic[E]):
         return None
 
     def _preempt(self, entry: E) -> None:
+        self._park(entry)
+        entry.is_held = False
         _free(entry)
         if entry in self.running:
             self.running.remove(entry)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from localllm import paths
-from localllm.engine.blocks import BlockTable
+from localllm.engine.blocks import BLOCK_TOKENS, BlockTable
 from localllm.engine.cost_curve import CostCurve, measured
+from localllm.engine.kv_files import Shape
+from localllm.engine.kv_tier import KvTiers, TierOptions, TierState
 from localllm.engine.loop import Job, Loop, job_of
 from localllm.engine.open import Parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.prefix_cache import PrefixCache
 from localllm.engine.request import Emit, Request, ServiceState
+from localllm.engine.runner import Runner
 from localllm.engine.serial import MAX_QUEUE, loaded_model
 from localllm.errors import (
     ArgumentError,
@@ -25,6 +30,7 @@ from localllm.errors import (
     LocalLLMError,
     QueueFullError,
 )
+from localllm.store.kv_cache import model_folder
 
 #: `tokens_per_s` looks back this far.
 RATE_SECONDS = 5.0
@@ -61,13 +67,17 @@ class NativeService:
         self._parts, self._runner, self._max_queue = parts, engine.runner, max_queue
         self.info = loaded_model(parts, name, digest)
         self._windows = engine.model.info.group_window
-        key = f"{digest} {parts.options.kv_type} {parts.isa} {parts.arithmetic}".encode()
-        self._cache = PrefixCache(self._runner.blocks, self._windows, key)
+        key = _cache_key(parts, engine, digest)
+        tiers = parts.options.tiers
+        self._tiers = None if tiers is None else _tiers(tiers, self._runner, key, digest)
+        self._cache = PrefixCache(self._runner.blocks, self._windows, key, self._tiers)
         stop_ids = sorted(parts.text.tokenizer.stop_ids)
         about = [digest, parts.isa, str(parts.n_threads), parts.options.kv_type]
         if costs is None:
             costs = measured(self._runner, paths.current().cache / "costs", about)
-        self._loop = Loop(self._runner, self._cache, costs, stop_ids, self._ended)
+        self._loop = Loop(
+            self._runner, self._cache, costs, stop_ids, self._ended, self._tiers, self._wake
+        )
         self._arrivals = itertools.count()
         self._lock = threading.Condition()
         # Guarded by the lock:
@@ -77,6 +87,8 @@ class NativeService:
         self._closed = False
         self._state = ServiceState(last_progress_s=time.monotonic())
         self._rates: deque[tuple[float, int]] = deque()  # (time, tokens generated until then)
+        if self._tiers is not None:
+            self._tiers.wait_ready()
         self._publish()
         self._thread = threading.Thread(target=self._run, name="native-service", daemon=True)
         self._thread.start()
@@ -145,12 +157,21 @@ class NativeService:
             self._jobs.discard(job)
         self._publish()
 
+    def _wake(self) -> None:
+        with self._lock:
+            self._lock.notify()
+
     def _run(self) -> None:
         loop = self._loop
         while True:
             with self._lock:
                 self._lock.wait_for(
-                    lambda: self._arrived or self._cancelled or self._closed or loop.has_work
+                    lambda: (
+                        self._arrived
+                        or self._cancelled
+                        or self._closed
+                        or (loop.has_work and not loop.only_waits)
+                    )
                 )
                 if self._closed:
                     break
@@ -173,6 +194,8 @@ class NativeService:
             loop.add(job)
         loop.fail_all(CancelledError("the server is stopping"))
         self._cache.clear()
+        if self._tiers is not None:
+            self._tiers.close()
         self._parts.engine.close()
 
     def _publish(self) -> None:
@@ -186,8 +209,10 @@ class NativeService:
             self._rates.popleft()
         began, n_before = self._rates[0]
         rate = (counts.generated_tokens - n_before) / (now - began) if now > began else 0.0
+        tiers = TierState() if self._tiers is None else self._tiers.state()
         with self._lock:
             moved = counts.steps != self._state.steps
+            moved |= counts.restored_tokens != self._state.restored_tokens
             self._state = ServiceState(
                 blocks_free=free,
                 blocks_used=sum(pool.capacity) - free - cached,
@@ -198,5 +223,31 @@ class NativeService:
                 prompt_tokens=counts.prompt_tokens,
                 hit_tokens=counts.hit_tokens,
                 generated_tokens=counts.generated_tokens,
+                restored_tokens=counts.restored_tokens,
+                kv_ram_bytes=tiers.ram_bytes,
+                kv_disk_bytes=tiers.disk_bytes,
+                kv_disk_pages=tiers.disk_pages,
                 last_progress_s=now if moved or not self._jobs else self._state.last_progress_s,
             )
+
+
+def _cache_key(parts: Parts, engine: PagedEngine, digest: str) -> bytes:
+    """All that the contents of a block depend on besides tokens."""
+    info = engine.model.info
+    about = [
+        digest, parts.engine_version, parts.isa, parts.arithmetic, parts.options.kv_type,
+        BLOCK_TOKENS, info.group_window, info.group_n_layers, info.n_kv_heads, info.head_dim,
+        engine.runner.block_bytes,
+    ]  # fmt: skip
+    if not digest.startswith("sha256:"):  # not of all bytes: another file may have it, too
+        with contextlib.suppress(OSError):
+            found = parts.path.stat()
+            about += [found.st_size, found.st_mtime_ns]
+    return repr(about).encode()
+
+
+def _tiers(options: TierOptions, runner: Runner, key: bytes, digest: str) -> KvTiers:
+    shape = Shape(blake2b(key, digest_size=32).digest(), runner.block_bytes)
+    root = paths.current().kv
+    folder = model_folder(root, digest) / shape.key.hex()[:32]
+    return KvTiers(options, runner, shape, root, folder)

@@ -27,6 +27,10 @@ _OF_SERVICE = {
     "preemptions": ("preemptions_total", "counter", "Requests that gave their blocks up."),
     "prompt_tokens": ("prompt_tokens_total", "counter", "Tokens of prompts."),
     "hit_tokens": ("prefix_hit_tokens_total", "counter", "Tokens of prompts that were cached."),
+    "restored_tokens": ("restored_tokens_total", "counter", "Tokens back from memory or disk."),
+    "kv_ram_bytes": ("kv_ram_bytes", "gauge", "What the KV pool gave up, in memory."),
+    "kv_disk_bytes": ("kv_disk_bytes", "gauge", "Computed conversations on the disk."),
+    "kv_disk_pages": ("kv_disk_pages", "gauge", "Blocks of this model on the disk."),
     "generated_tokens": ("generated_tokens_total", "counter", "Tokens of answers."),
 }
 

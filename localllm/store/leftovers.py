@@ -13,9 +13,11 @@ from pathlib import Path, PurePath
 
 from localllm.errors import FileError
 from localllm.paths import Paths
+from localllm.store import kv_cache
 from localllm.store import record as records
 from localllm.store.catalog import Catalog
 from localllm.store.durable import TEMPORARY, disk_error, is_stale
+from localllm.store.foreign import stores
 from localllm.store.index import Store
 from localllm.store.ref import SUFFIX, from_path
 from localllm.store.transfer import lease, partials
@@ -30,7 +32,7 @@ _UNFINISHED_S = _DAY_S  # a file without an owner's number is left alone for so 
 class Leftover:
     """Files that nobody needs. Texts may come from a note and be anything."""
 
-    kind: str  # "download", "temporary", "record", "used mark", "tokenizer"
+    kind: str  # "download", "temporary", "record", "used mark", "tokenizer", "conversations"
     what: str  # for people
     paths: tuple[Path, ...]
     size: int  # bytes on the disk
@@ -49,6 +51,7 @@ def find(paths: Paths, catalog: Catalog, older_than_s: float = 0.0) -> list[Left
         *_records(store),
         *_marks(store),
         *_tokenizers(paths.cache / "tokenizers"),
+        *_conversations(paths.kv, store),
     )
     latest = time.time() - older_than_s
     return [each for each in found if older_than_s <= 0 or each.modified <= latest]
@@ -60,6 +63,9 @@ def remove(leftover: Leftover) -> None:
         partials.remove(leftover.waiting)
         return
     for path in leftover.paths:
+        if leftover.kind == "conversations":
+            kv_cache.forget(path)
+            continue
         try:
             path.unlink(missing_ok=True)
         except OSError as e:
@@ -155,6 +161,21 @@ def _tokenizers(folder: Path) -> Iterator[Leftover]:
         if path.suffix == ".merges" and (modified := _touched(path)) < oldest:
             what = f"{path.name[:12]}: a vocabulary's merges, not read for {TOKENIZER_DAYS} days"
             yield Leftover("tokenizer", what, (path,), allocated(path), modified)
+
+
+def _conversations(root: Path, store: Store) -> Iterator[Leftover]:
+    """What was computed with models that are not here any more, or that are run by their path."""
+    if not (folders := kv_cache.folders(root)):
+        return
+    digests = kv_cache.known_digests(store.list())
+    digests |= {f"sha256:{each.sha256}" for each in stores.models() if each.sha256}
+    known = {kv_cache.model_folder(root, digest) for digest in digests}
+    for folder in folders:
+        if folder not in known:
+            what = f"{folder.name[:12]}: computed conversations, of no model that has a name here"
+            size = kv_cache.folder_bytes(folder)
+            newest = max(map(_written, [folder, *folder.rglob("*")]))
+            yield Leftover("conversations", what, (folder,), size, newest)
 
 
 def _below(folder: Path, *, deep: bool = False) -> list[Path]:

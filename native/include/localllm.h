@@ -1,8 +1,9 @@
 /* localllm.h: the one door to the native engine.
  *
- * The Python binding reads this file (and localllm_sampling.h, its second part) as its cffi cdef, so
- * it holds only plain declarations and integer defines. Every call that can fail returns an llm_status
- * and fills `err` (or NULL). Nothing here exits, prints or reads the environment. Strings are UTF-8.
+ * The Python binding reads this file (and its parts, localllm_kv.h and localllm_sampling.h) as its
+ * cffi cdef, so it holds only plain declarations and integer defines. Every call that can fail
+ * returns an llm_status and fills `err` (or NULL). Nothing here exits, prints or reads the
+ * environment. Strings are UTF-8.
  * Objects are not thread-safe unless a comment says so; one step runs at a time per llm_exec.
  */
 #ifndef LOCALLLM_H
@@ -166,28 +167,11 @@ llm_status llm_model_plan(const llm_gguf *g, int32_t n_threads, const llm_model_
 void llm_model_free(llm_model *m);
 void llm_model_get_info(const llm_model *m, llm_model_info *out);
 
-/* ---- The paged KV pool ------------------------------------------------------------------ */
-
-typedef struct llm_kv_pool llm_kv_pool;
-
-enum { LLM_KV_F16 = 0, LLM_KV_Q8_0 = 1 };
-
-/* n_blocks [n_groups]: block capacity of each layer group. Address space is reserved, memory is
- * committed when a block is first written. Block ids are 0 .. n_blocks[group] - 1; who owns which
- * block is the caller's business. */
-llm_status llm_kv_pool_create(const llm_model *m, int32_t kv_type, const int32_t *n_blocks,
-                              llm_kv_pool **out, llm_error *err);
-void llm_kv_pool_free(llm_kv_pool *p);
-uint64_t llm_kv_block_bytes(const llm_model *m, int32_t kv_type, int32_t group); /* 0: no such */
-llm_status llm_kv_copy_block(llm_kv_pool *p, int32_t group, int32_t src, int32_t dst,
-                             llm_error *err);
-/* Gives the pages of idle blocks back to the system; their contents become undefined. */
-llm_status llm_kv_release_blocks(llm_kv_pool *p, int32_t group, const int32_t *blocks, int32_t n,
-                                 llm_error *err);
-
 /* ---- Steps ------------------------------------------------------------------------------ */
 
 typedef struct llm_exec llm_exec;
+typedef struct llm_kv_pool llm_kv_pool; /* localllm_kv.h */
+enum { LLM_KV_F16 = 0, LLM_KV_Q8_0 = 1 };
 typedef struct llm_sampler llm_sampler; /* localllm_sampling.h */
 typedef struct llm_logprobs llm_logprobs; /* localllm_sampling.h */
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "localllm.h"
+#include "localllm_kv.h"
 
 #if defined(__clang__) /* knows no noclone, and makes no clones of its own */
 #define OUTLINE __attribute__((noinline, used))

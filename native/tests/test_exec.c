@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "base/threads.h"
 #include "gguf/gguf.h"
+#include "localllm_kv.h"
 #include "localllm_sampling.h"
 #include "quant/formats.h"
 
@@ -519,6 +520,31 @@ static void check_bad_batches(engine *e) {
     CHECK(out >= 0 && out < N_VOCAB, "sampled %d", out);
 }
 
+/* Out and in again is the same; of a part, only its tokens come out. */
+static void check_block_bytes(engine *e, int32_t kv_type) {
+    enum { GUARD = 16 };
+    llm_error err = {0};
+    size_t n = (size_t)llm_kv_block_bytes(e->model, kv_type, 0);
+    uint8_t *data = malloc(n + GUARD), *again = malloc(n + GUARD);
+    memset(data, 0xA5, n + GUARD);
+    memset(again, 0x5A, n + GUARD);
+    CHECK(llm_kv_write_block(e->pool, 0, 1, data, &err) == LLM_OK, "%s", err.message);
+    CHECK(llm_kv_read_block(e->pool, 0, 1, 32, again, &err) == LLM_OK, "%s", err.message);
+    CHECK(memcmp(data, again, n) == 0 && again[n] == 0x5A, "a block out and in again");
+    for (int32_t tokens = 0; tokens <= 32; tokens++) {
+        CHECK(llm_kv_read_block(e->pool, 0, 1, tokens, again, &err) == LLM_OK, "%s", err.message);
+        size_t n_kept = 0;
+        for (size_t i = 0; i < n; i++) n_kept += again[i] == 0xA5;
+        CHECK(n_kept == n / 32 * (size_t)tokens, "%d tokens: %zu bytes of %zu", tokens, n_kept, n);
+        CHECK(again[n] == 0x5A, "written behind the copy");
+    }
+    CHECK(llm_kv_read_block(e->pool, 0, 1, 33, again, &err) == LLM_E_ARGUMENT, "33 tokens");
+    CHECK(llm_kv_read_block(e->pool, 2, 1, 32, again, &err) == LLM_E_ARGUMENT, "group 2");
+    CHECK(llm_kv_write_block(e->pool, 0, N_BLOCKS, data, &err) == LLM_E_ARGUMENT, "block");
+    free(data);
+    free(again);
+}
+
 static void check_blocks(engine *e) {
     llm_error err = {0};
     int32_t blocks[2] = {1, N_BLOCKS};
@@ -554,6 +580,7 @@ int main(void) {
             check_bad_samplers(&e);
             check_bad_batches(&e);
             check_blocks(&e);
+            check_block_bytes(&e, kv_type);
         }
         engine_close(&e);
         check_schedules(g, kv_type, expected);

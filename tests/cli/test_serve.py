@@ -26,6 +26,13 @@ from localllm.errors import ArgumentError
 OPENSSL = shutil.which("openssl")
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the servers of a test keep."""
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
 def test_vllm_command_lines_work() -> None:
     line = (
         "m --max-model-len 4096 --gpu-memory-utilization 0.9 --max-num-seqs 64 --swap-space=4 "
@@ -36,10 +43,11 @@ def test_vllm_command_lines_work() -> None:
     )
     got = translate(line.split())
     ours = (
-        "m --ctx 4096 --parallel 64 --kv-type q8_0 --name a --name b --api-key secret-key --port 9"
+        "m --ctx 4096 --parallel 64 --swap-space 4GiB --kv-type q8_0 --name a --name b "
+        "--api-key secret-key --port 9"
     )
     assert got.args == ours.split()
-    assert len(got.notes) == 11 and got.notes[0].startswith("--gpu-memory-utilization: ")
+    assert len(got.notes) == 10 and got.notes[0].startswith("--gpu-memory-utilization: ")
 
 
 def test_llama_server_command_lines_work() -> None:
@@ -213,6 +221,42 @@ def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None
     finally:
         again.kill()
         again.wait()
+
+
+def test_after_a_kill_a_conversation_goes_on(tiny: Callable[[str, str], Path]) -> None:
+    turns: list[int] = []
+    cached = []
+    for i in range(3):
+        turns += [(7 * i + j) % 190 + 5 for j in range(100)]
+        process, url = start(tiny("llama", "F32"), "--kv-disk", "50MiB", "--swap-space", "1MiB")
+        try:
+            ask = {"prompt": turns, "max_tokens": 5, "ignore_eos": True}
+            answer = httpx2.post(f"{url}/v1/completions", json=ask, timeout=30).json()
+            cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+            time.sleep(1 if i < 2 else 0)
+        finally:
+            process.kill()
+            process.wait()
+    assert cached == [0, 100, 200]
+
+
+def test_nothing_goes_to_the_disk_if_nothing_may(
+    tiny: Callable[[str, str], Path], home: Path
+) -> None:
+    def written() -> bool:
+        return any(path.is_file() for path in (home / "cache" / "kv").rglob("*"))
+
+    for flags in (["--no-kv-disk"], []):
+        process, url = start(tiny("llama", "F32"), *flags)
+        try:
+            for store in (True, False) if flags else (False, True):
+                ask = {"prompt": "hello there", "max_tokens": 50, "store": store}
+                assert httpx2.post(f"{url}/v1/completions", json=ask, timeout=30).is_success
+                time.sleep(1 if store else 0.3)
+                assert written() == (store and not flags)
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="openssl is not here")

@@ -15,7 +15,7 @@ from stand_ins import small_models
 from stand_ins.command_line import cli, is_error
 
 from localllm.errors import FileError
-from localllm.store import copies, leftovers
+from localllm.store import copies, kv_cache, leftovers
 from localllm.store.index import Record, Store
 from localllm.store.ref import parse
 from localllm.store.transfer.partials import Files
@@ -367,3 +367,26 @@ def test_leftovers_of_nothing(tmp_path: Path) -> None:
     from localllm.store.catalog import Catalog
 
     assert leftovers.find(Paths(tmp_path / "a", tmp_path / "b", tmp_path / "c"), Catalog(())) == []
+
+
+def test_computed_conversations_go_with_their_model(home: Path) -> None:
+    ok(home, "cp", "one", "two:1b")
+    (model, *_) = Store(home / "models").list()
+    digest = kv_cache.digest_of(model)
+    root = home / "cache" / "kv"
+    mine = kv_cache.model_folder(root, digest) / "key" / ("0" * 64)
+    nobodys = kv_cache.model_folder(root, "sha256:gone") / "key" / ("1" * 64)
+    away = home / "away"
+    for path in (mine, nobodys, away / "precious"):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(DATA)
+    (root / "linked").symlink_to(away)
+    (found,) = json.loads(ok(home, "gc", "--dry-run", "--json").stdout)["items"]
+    assert found["kind"] == "conversations" and found["size"] == len(DATA)
+    assert found["paths"] == [str(nobodys.parents[1])]
+    ok(home, "gc", "--yes")
+    assert not nobodys.parents[1].exists() and mine.exists() and (away / "precious").exists()
+    ok(home, "rm", "-y", "one")
+    assert mine.exists()  # the other one has the same weights
+    ok(home, "rm", "-y", "two:1b")
+    assert not mine.parents[1].exists()

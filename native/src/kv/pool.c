@@ -93,6 +93,59 @@ llm_status llm_kv_copy_block(llm_kv_pool *p, int32_t group, int32_t src, int32_t
     return LLM_OK;
 }
 
+/* The first n of 32 tokens of one K part and one V part stay. */
+static void clear_tokens_f16(uint8_t *k, uint8_t *v, size_t dim, size_t n) {
+    for (size_t d = 0; d < dim; d++) memset(k + 64 * d + 2 * n, 0, 64 - 2 * n);
+    memset(v + 2 * dim * n, 0, 2 * dim * (32 - n));
+}
+
+static void clear_tokens_q8_0(uint8_t *k, uint8_t *v, size_t dim, size_t n) {
+    for (size_t d = 0; d < dim / 4; d++) memset(k + 128 * d + 4 * n, 0, 128 - 4 * n);
+    for (size_t d = 0; d < dim; d++) {
+        uint8_t *quad = v + n / 4 * 4 * dim + 4 * d;
+        if (n % 4) memset(quad + n % 4, 0, 4 - n % 4);
+    }
+    size_t whole = (n + 3) / 4 * 4;
+    memset(v + whole * dim, 0, (32 - whole) * dim);
+    for (size_t i = 0; i < dim / 32; i++) {
+        memset(k + 32 * dim + 64 * i + 2 * n, 0, 64 - 2 * n);
+        memset(v + 32 * dim + 64 * i + 2 * n, 0, 64 - 2 * n);
+    }
+}
+
+llm_status llm_kv_read_block(const llm_kv_pool *p, int32_t group, int32_t block, int32_t n_tokens,
+                             uint8_t *data, llm_error *err) {
+    llm_status s = check_block(p, group, block, err);
+    if (s != LLM_OK) return s;
+    if (!data) return llm_fail(err, LLM_E_ARGUMENT, "kv block: a null argument");
+    if (n_tokens < 0 || n_tokens > 32) {
+        return llm_fail(err, LLM_E_ARGUMENT, "kv block: %d tokens, allowed are 0 to 32", n_tokens);
+    }
+    const llm_kv_layout *l = &p->group[group].layout;
+    memcpy(data, p->group[group].base + l->block_bytes * (uint64_t)block, (size_t)l->block_bytes);
+    if (n_tokens == 32) return LLM_OK;
+    for (uint64_t at = 0; at < l->block_bytes; at += 2 * l->part_bytes) {
+        uint8_t *k = data + at, *v = k + l->part_bytes;
+        if (l->kv_type == LLM_KV_F16) {
+            clear_tokens_f16(k, v, (size_t)l->dim, (size_t)n_tokens);
+        } else {
+            clear_tokens_q8_0(k, v, (size_t)l->dim, (size_t)n_tokens);
+        }
+    }
+    return LLM_OK;
+}
+
+llm_status llm_kv_write_block(llm_kv_pool *p, int32_t group, int32_t block, const uint8_t *data,
+                              llm_error *err) {
+    llm_status s = check_block(p, group, block, err);
+    if (s != LLM_OK) return s;
+    if (!data) return llm_fail(err, LLM_E_ARGUMENT, "kv block: a null argument");
+    const struct llm_kv_group *g = &p->group[group];
+    uint64_t n = g->layout.block_bytes;
+    memcpy(g->base + n * (uint64_t)block, data, (size_t)n);
+    return LLM_OK;
+}
+
 llm_status llm_kv_release_blocks(llm_kv_pool *p, int32_t group, const int32_t *blocks, int32_t n,
                                  llm_error *err) {
     for (int32_t i = 0; i < n; i++) {

@@ -12,7 +12,7 @@
 #ifndef LLM_POOL_H
 #define LLM_POOL_H
 
-#include "localllm.h"
+#include "localllm_kv.h"
 
 typedef struct llm_kv_layout {
     int32_t kv_type;
