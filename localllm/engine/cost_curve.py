@@ -18,6 +18,8 @@ from localllm.engine.runner import Feed, Runner
 SLOWER = 1.5
 #: However costly, a step takes at least this many tokens of a prompt: prompts go on.
 LEAST_BESIDE = 8
+#: Short prompts are computed in steps whose tokens cost up to this many times the least.
+NEAR_LEAST = 1.15
 #: A measurement takes about this long at the most.
 MEASURE_SECONDS = 0.8
 _FORMAT = 1
@@ -50,6 +52,14 @@ class CostCurve:
             middle = (low + high) // 2
             low, high = (middle, high) if self.cost(middle) <= limit else (low, middle)
         return min(most, max(low, n_decoding + LEAST_BESIDE))
+
+    def short_budget(self, n_decoding: int, most: int) -> int:
+        """Tokens of a step with short prompts beside n_decoding sequences: as few as cost about the
+        least each."""
+        sizes = [n for n in self.sizes if n <= most]
+        least = min(self.cost(n) / n for n in sizes)
+        size = next(n for n in sizes if self.cost(n) / n <= NEAR_LEAST * least)
+        return min(most, n_decoding + size)
 
 
 def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:

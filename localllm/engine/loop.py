@@ -153,8 +153,10 @@ class Loop:
         n_forked = self._fork()
         running = self.scheduler.running
         n_decoding = sum(choice.n_pending == 1 for choice in running)
-        budget = self._costs.budget(n_decoding, self._runner.max_batch_tokens)
-        plan = self.scheduler.plan(budget)
+        most = self._runner.max_batch_tokens
+        plan = self.scheduler.plan(
+            self._costs.budget(n_decoding, most), self._costs.short_budget(n_decoding, most)
+        )
         if not plan:
             held = any(choice.holds_last and choice.n_pending == 0 for choice in running)
             if not held and not n_forked and self._jobs:
@@ -169,7 +171,9 @@ class Loop:
                 self.counts.hit_tokens += choice.n_cached
         choices = [choice for choice, _ in plan]
         only_decodes = all(choice.n_pending == 1 for choice in choices)
-        if only_decodes and alone and not self.scheduler.waiting and len(plan) == len(running):
+        # Nobody can be admitted before one of these ends, and then the run ends as well.
+        settled = not self.scheduler.waiting or len(running) == self.scheduler.max_sequences
+        if only_decodes and alone and settled and len(plan) == len(running):
             self._decode(choices, self._run_length(choices))
         else:
             self._compute(plan)

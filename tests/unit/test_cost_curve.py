@@ -32,6 +32,13 @@ def test_budgets() -> None:
     assert CostCurve((1,), (1.0,)).budget(0, 512) == 512
 
 
+def test_budgets_with_short_prompts() -> None:
+    assert CURVE.short_budget(4, 128) == 4 + 16  # 0.63 ms each; of 32, 0.81
+    assert CURVE.short_budget(120, 128) == 128 and CURVE.short_budget(2, 8) == 3
+    rising = CostCurve((1, 8, 64, 512), (0.005, 0.010, 0.022, 0.164))  # 0.34 ms of 64, 0.32 of 512
+    assert rising.short_budget(8, 512) == 72
+
+
 def test_it_is_measured_once(
     tiny: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
