@@ -53,10 +53,12 @@ class Server:
 
     def __init__(self, command: Sequence[str], port: int, env: dict[str, str] | None = None):
         self.port = port
-        self._log = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            command, stdout=self._log, stderr=self._log, cwd=ROOT, env={**os.environ, **(env or {})}
-        )
+        self._folder = tempfile.TemporaryDirectory()
+        self._log = Path(self._folder.name) / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, **(env or {})}
+            )
         try:
             self._wait()
         except BaseException:
@@ -82,7 +84,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._log.close()
+        self._folder.cleanup()
 
     def get(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -126,8 +128,7 @@ class Server:
             except OSError:
                 pass
             time.sleep(0.05)
-        self._log.seek(0)
-        told = self._log.read()[-2000:].decode(errors="replace")
+        told = self._log.read_bytes()[-2000:].decode(errors="replace")
         raise RuntimeError(f"the server did not start: {told}")
 
 

@@ -9,6 +9,7 @@ benchmarks.serving PART... [--quick]` runs parts of it alone and keeps no row.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 import sys
@@ -27,8 +28,8 @@ from benchmarks.servers import Load, Server
 SMALL, LARGE = files.REAL[0], "1b, 152k tokens"
 LARGE_CLIENTS = 8
 #: Clients: requests of a run, and pairs of runs.
-CLIENTS = {1: (8, 3), 8: (32, 3), 32: (64, 2), 64: (96, 2)}
-LARGE_RUN = (16, 2)
+CLIENTS = {1: (8, 3), 8: (40, 3), 32: (96, 2), 64: (128, 2)}
+LARGE_RUN = (24, 2)
 PROMPT_TOKENS, ANSWER_TOKENS = (16, 512), (16, 64)
 N_CTX = 2048  # tokens of a sequence of ours, and of each of 16 in the rival's cache
 RIVAL_CACHE = 16 * N_CTX
@@ -90,6 +91,10 @@ def sent(prompt: list[int], n_tokens: int, delay_s: float = 0.0, **more: object)
     return Sent(body, delay_s)
 
 
+def p99(values: Sequence[float]) -> float:
+    return sorted(values)[max(0, -(-99 * len(values) // 100) - 1)]
+
+
 def p95(values: Sequence[float]) -> float:
     return sorted(values)[max(0, -(-95 * len(values) // 100) - 1)]
 
@@ -147,9 +152,11 @@ def _rows(
     note = f"{GOALS['rate']}; our clients took {share:.0%} of a CPU"
     if not theirs:
         note += "; no llama-server: python -m benchmarks.rival_server builds it"
+    first = n_clients if len(ours[0].got) > n_clients else 0
+    settled = GOALS["first"] + (", without each client's first request" if first else "")
     for what, unit, figure, goal in (
         ("", "tok/s", lambda load: load.tokens_per_s, note),
-        (", p95 to first token", "s", lambda load: p95(load.first_token_s), GOALS["first"]),
+        (", p95 to first token", "s", lambda load: p95(load.first_token_s[first:]), settled),
     ):
         mine, other = [figure(load) for load in ours], [figure(load) for load in theirs]
         ratios = [a / b for a, b in zip(mine, other, strict=False)]
@@ -244,8 +251,7 @@ def _hit(setup: Setup) -> Iterator[Row]:
 def _beside(setup: Setup) -> Iterator[Row]:
     """G10: time per output token of decodes while a long prompt is computed, over that without."""
     n_prompt = BESIDE_PROMPT // 2 if setup.quick else BESIDE_PROMPT
-    idle: list[float] = []
-    busy: list[float] = []
+    idle, busy = _Pace(), _Pace()
     prompt_s = []
     with servers.ours(
         files.path_of(SMALL), setup.home, n_threads=setup.n_threads,
@@ -259,31 +265,42 @@ def _beside(setup: Setup) -> Iterator[Row]:
             load = server.load(decodes, BESIDE_DECODES)
             all_run = max(load.first_token_s)
             for each in load.got:
-                idle += _per_token(each.events, all_run, min(e.end_s for e in load.got))
+                idle.add(each.events, all_run, min(e.end_s for e in load.got))
             late = mixed(1, f"late {i}", (n_prompt, n_prompt), (1, 1))
             late[0].delay_s = all_run + 0.5
             load = server.load([*decodes, *late], BESIDE_DECODES + 1)
             prompt = load.got[-1]
             prompt_s.append(prompt.first_s - prompt.begin_s)
             for each in load.got[:-1]:
-                busy += _per_token(each.events, prompt.begin_s, min(prompt.first_s, each.end_s))
-    ninety_nine = [sorted(values)[int(0.99 * len(values))] for values in (idle, busy)]
-    yield Row(
-        f"{BESIDE_DECODES} decodes beside a prompt of {n_prompt}, p99 per token", SMALL, "ms",
-        1e3 * ninety_nine[1], roof="ms without", roof_value=1e3 * ninety_nine[0],
-        share=ninety_nine[1] / ninety_nine[0],
-        note=f"{GOALS['beside']}; the prompt took {statistics.median(prompt_s):.2f} s; medians "
-        f"{1e3 * statistics.median(idle):.2f} and {1e3 * statistics.median(busy):.2f} ms",
-    )  # fmt: skip
+                busy.add(each.events, prompt.begin_s, min(prompt.first_s, each.end_s))
+    for what, mine, alone, note in (
+        ("answers", busy.answers_s, idle.answers_s, GOALS["beside"]),
+        ("waits between pieces", busy.waits_s, idle.waits_s, "no goal"),
+    ):
+        with_it, without = p99(mine), p99(alone)
+        yield Row(
+            f"{BESIDE_DECODES} decodes beside a prompt of {n_prompt}, per token, p99 of {what}",
+            SMALL, "ms", 1e3 * with_it, roof="ms without", roof_value=1e3 * without,
+            share=with_it / without,
+            note=f"{note}; first token of the prompt after {statistics.median(prompt_s):.2f} s",
+        )  # fmt: skip
 
 
-def _per_token(events: Sequence[tuple[float, int]], begin_s: float, end_s: float) -> list[float]:
-    """Seconds per token, for each token of the events in a time."""
-    seconds: list[float] = []
-    for (before, _), (now, n) in zip(events, events[1:], strict=False):
-        if begin_s <= before and now <= end_s:
-            seconds += [(now - before) / n] * n
-    return seconds
+class _Pace:
+    """Seconds per token: of each answer's whole time, and of each token's own wait, in which the
+    tokens of a piece share."""
+
+    def __init__(self) -> None:
+        self.answers_s: list[float] = []
+        self.waits_s: list[float] = []
+
+    def add(self, events: Sequence[tuple[float, int]], begin_s: float, end_s: float) -> None:
+        """The pieces of an answer that came within a time."""
+        seen = [event for event in events if begin_s <= event[0] <= end_s]
+        for (before, _), (now, n) in itertools.pairwise(seen):
+            self.waits_s += [(now - before) / n] * n
+        if len(seen) > 1:
+            self.answers_s.append((seen[-1][0] - seen[0][0]) / sum(n for _, n in seen[1:]))
 
 
 def _engine(setup: Setup) -> Iterator[Row]:

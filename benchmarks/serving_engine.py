@@ -207,9 +207,8 @@ def _thread(work: Callable[[threading.Event], None] | None) -> Iterator[None]:
 
 
 def _spin(stop: threading.Event) -> None:
-    n = 0
     while not stop.is_set():
-        n = sum(range(1000))
+        sum(range(1000))
 
 
 def _cancels(name: str, service: NativeService, n: int) -> Iterator[Row]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from localllm.engine.answer import Answer
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
-from localllm.engine.cost_curve import CostCurve
+from localllm.engine.cost_curve import SLOWER, CostCurve
 from localllm.engine.generate import RUN_SECONDS, run_steps
 from localllm.engine.prefix_cache import Mark, PrefixCache
 from localllm.engine.request import Emit, Event, Failed, Finished, Piece, Request, Timings, Usage
@@ -122,6 +123,9 @@ class Loop:
         self.counts = Counts()
         self._step_s = RUN_SECONDS  # of a step that only decodes
         self._last_run = 1  # steps of the last hand-over
+        #: What long prompts took of those who decode, beyond their due: until it is given back,
+        #: they wait.
+        self._debt_s = 0.0
         self._jobs: set[Job] = set()
 
     @property
@@ -154,9 +158,11 @@ class Loop:
         running = self.scheduler.running
         n_decoding = sum(choice.n_pending == 1 for choice in running)
         most = self._runner.max_batch_tokens
-        plan = self.scheduler.plan(
-            self._costs.budget(n_decoding, most), self._costs.short_budget(n_decoding, most)
-        )
+        if not n_decoding:
+            self._debt_s = 0.0
+        resting = self._debt_s > 0
+        budget = n_decoding if resting else self._costs.budget(n_decoding, most)
+        plan = self.scheduler.plan(budget, self._costs.short_budget(n_decoding, most))
         if not plan:
             held = any(choice.holds_last and choice.n_pending == 0 for choice in running)
             if not held and not n_forked and self._jobs:
@@ -173,15 +179,25 @@ class Loop:
         only_decodes = all(choice.n_pending == 1 for choice in choices)
         # Nobody can be admitted before one of these ends, and then the run ends as well.
         settled = not self.scheduler.waiting or len(running) == self.scheduler.max_sequences
-        if only_decodes and alone and settled and len(plan) == len(running):
+        prompts = [(choice, n) for choice, n in plan if choice.n_pending > 1]
+        n_prompt = sum(n for _, n in prompts)
+        n_long = sum(n for choice, n in prompts if not choice.is_short)
+        if only_decodes and alone and settled and (resting or len(plan) == len(running)):
             self._decode(choices, self._run_length(choices))
         else:
             self._compute(plan)
+        seconds = time.monotonic() - now
         if only_decodes:
-            self._step_s = (time.monotonic() - now) / max(1, self._last_run)
+            self._step_s = seconds / max(1, self._last_run)
+        if n_decoding:
+            extra = max(0.0, seconds - self._step_s) * n_long / n_prompt if n_long else 0.0
+            due = (SLOWER - 1) * self._step_s * (self._last_run if only_decodes else 1)
+            self._debt_s = max(0.0, self._debt_s + extra - due)
 
     def _run_length(self, choices: list[Choice]) -> int:
         k = min(run_steps(self._step_s), *(choice.answer.n_left for choice in choices))
+        if self._debt_s > 0:
+            k = min(k, math.ceil(self._debt_s / ((SLOWER - 1) * self._step_s)))
         pool = self._runner.blocks
         wanted = [0] * pool.n_groups
         for choice in choices:

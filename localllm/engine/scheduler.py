@@ -2,9 +2,10 @@
 
 Sequences are served by rank. Those that decode go first, one token each; prompts share what is left
 of the step. Short prompts may make a step longer than long ones may: who decodes waits for them
-once, and the sooner they decode themselves, the more run in each step. A sequence is admitted when its prompt fits beside what the running ones still need. If
-blocks run out later, the youngest one gives its blocks up and computes them again, so the oldest
-one can always go on, and every sequence that fits alone ends.
+once, and the sooner they decode themselves, the more run in each step. A sequence is admitted when
+its prompt fits beside what the running ones still need. If blocks run out later, the youngest one
+gives its blocks up and computes them again, so the oldest one can always go on, and every sequence
+that fits alone ends.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_LEVELS = 16
 LEAST_PROMPT_TOKENS = 32
 #: A prompt is short if no more tokens of it than these are to be computed when it is admitted.
 SHORT_PROMPT_TOKENS = 512
-#: Long prompts get at least this much of a step together, however many short ones there are.
+#: Long prompts that the budget has room for get this much of a step, whatever short ones take.
 LEAST_LONG_TOKENS = 8
 
 #: (arrival made earlier by the priority, arrival, number of the answer): the least is served first.
@@ -169,10 +170,12 @@ class Scheduler(Generic[E]):
         ]
 
     def _take_prompts(self, plan: _Plan[E], budget: int) -> None:
-        """Short prompts first; long ones take what they leave of the budget."""
+        """Short prompts first; long ones take what they leave of the budget. They get nothing if
+        those that decode use it up."""
         prompts = [e for e in self.running if e not in plan.tokens and e.n_pending > 0]
         long = [e for e in prompts if not e.is_short]
-        kept = min(LEAST_LONG_TOKENS, plan.left) if long else 0
+        rests = budget <= sum(plan.tokens.values())
+        kept = 0 if rests or not long else min(LEAST_LONG_TOKENS, plan.left)
         self._share([e for e in prompts if e.is_short], plan.left - kept, plan)
         left = budget - sum(plan.tokens.values())
         self._share(long, min(max(left, kept), plan.left), plan)
