@@ -68,16 +68,16 @@ def _memory(name: str) -> Iterator[Row]:
 
 
 def _fill(lengths: list[int], n_blocks: int) -> tuple[int, int]:
-    """(sequences, blocks) that a pool takes until it is full."""
+    """(sequences, blocks of these) that a pool takes until the next does not fit."""
     pool = BlockPool([n_blocks])
-    n = 0
+    n, n_used = 0, 0
     for length in lengths:
         try:
             BlockTable(pool, (0,)).prepare(0, length, lambda group, source, to: None)
         except PoolFullError:
             break
-        n += 1
-    return n, n_blocks - pool.n_free(0)
+        n, n_used = n + 1, n_blocks - pool.n_free(0)
+    return n, n_used
 
 
 def _prefix(name: str, runner: Runner, n_rounds: int) -> Iterator[Row]:

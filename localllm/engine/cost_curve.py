@@ -27,6 +27,8 @@ MEASURE_SECONDS = 0.8
 #: A kept curve is in doubt if steps that it says take up to `CHECK_SECONDS` take less than
 #: `QUICKER` times that now.
 CHECK_SECONDS, QUICKER = 0.1, 0.7
+#: Deep tokens are taken to cost at most this many times what a curve says.
+MOST_DEARER = 8.0
 _FORMAT = 1
 
 
@@ -45,15 +47,16 @@ class CostCurve:
         (x0, x1), (y0, y1) = self.sizes[i - 1 : i + 1], self.seconds[i - 1 : i + 1]
         return max(self.seconds[0], y0 + (y1 - y0) * (n_tokens - x0) / (x1 - x0))
 
-    def budget(self, n_decoding: int, most: int) -> int:
+    def budget(self, n_decoding: int, most: int, dearer: float = 1.0) -> int:
         """Tokens of a step in which n_decoding sequences decode, at most `most`: as many as cost
         `SLOWER` times what these cost alone, or `PAUSE_SECONDS` more. If none does: as many as cost
-        the least each."""
+        the least each. dearer: so many times as much as here do tokens of the prompts cost that
+        come now, behind many others."""
         if not n_decoding:
             sizes = [most, *(n for n in self.sizes if n < most)]
             return min(sizes, key=lambda n: (self.cost(n) / n, -n))
         alone = self.cost(n_decoding)
-        limit = alone + max((SLOWER - 1) * alone, PAUSE_SECONDS)
+        limit = alone + max((SLOWER - 1) * alone, PAUSE_SECONDS) / dearer
         low, high = n_decoding, most + 1
         while high - low > 1:
             middle = (low + high) // 2

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from localllm.engine.answer import Answer
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
-from localllm.engine.cost_curve import SLOWER, CostCurve
+from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve
 from localllm.engine.generate import RUN_SECONDS, run_steps
 from localllm.engine.prefix_cache import Mark, PrefixCache
 from localllm.engine.request import Emit, Event, Failed, Finished, Piece, Request, Timings, Usage
@@ -126,6 +126,7 @@ class Loop:
         #: What long prompts took of those who decode, beyond their due: until it is given back,
         #: they wait.
         self._debt_s = 0.0
+        self._dearer = 1.0  # what the last long prompt's tokens cost, over what the curve says
         self._jobs: set[Job] = set()
 
     @property
@@ -161,8 +162,13 @@ class Loop:
         if not n_decoding:
             self._debt_s = 0.0
         resting = self._debt_s > 0
-        budget = n_decoding if resting else self._costs.budget(n_decoding, most)
+        budget = (
+            n_decoding if resting else self._costs.budget(n_decoding, most, dearer=self._dearer)
+        )
         plan = self.scheduler.plan(budget, self._costs.short_budget(n_decoding, most))
+        if not plan and resting:
+            self._debt_s = 0.0  # those that decode need blocks of an older prompt that rests
+            return
         if not plan:
             held = any(choice.holds_last and choice.n_pending == 0 for choice in running)
             if not held and not n_forked and self._jobs:
@@ -190,9 +196,14 @@ class Loop:
         if only_decodes:
             self._step_s = seconds / max(1, self._last_run)
         if n_decoding:
+            n_steps = self._last_run if only_decodes else 1
             extra = max(0.0, seconds - self._step_s) * n_long / n_prompt if n_long else 0.0
-            due = (SLOWER - 1) * self._step_s * (self._last_run if only_decodes else 1)
+            due = (SLOWER - 1) * self._step_s * n_steps
             self._debt_s = max(0.0, self._debt_s + extra - due)
+            if n_long:
+                costs = self._costs
+                expected = costs.cost(n_decoding + n_long) - costs.cost(n_decoding)
+                self._dearer = min(max(1.0, extra / max(expected, 1e-9)), MOST_DEARER)
 
     def _run_length(self, choices: list[Choice]) -> int:
         k = min(run_steps(self._step_s), *(choice.answer.n_left for choice in choices))

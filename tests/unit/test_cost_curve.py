@@ -27,6 +27,7 @@ def test_budgets() -> None:
     assert slow.budget(4, 128) == 21  # 150 ms
     assert slow.budget(20, 128) == 20 + LEAST_BESIDE  # 140 ms would be 210 ms
     assert CURVE.budget(4, 128) == 16 + 30  # 10 ms and a pause
+    assert CURVE.budget(4, 128, dearer=3) == 16 + 10
     assert CURVE.budget(100, 128) == 128 and CURVE.budget(124, 128) == 128
     assert CURVE.budget(4, 10) == 10
     assert CURVE.budget(0, 128) == 16 and CURVE.budget(0, 8) == 8

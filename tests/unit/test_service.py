@@ -328,12 +328,13 @@ def test_answers_beside_a_long_prompt_come_at_two_thirds_of_their_pace(
     chunks = [i for i, (n_prompt, n) in enumerate(steps) if n_prompt and n == 2]
     while_long = [steps[i] for i in range(chunks[0], chunks[-1])]
     assert sum(steps[i][0] for i in chunks) > 300 and min(n for _, n in while_long) == 2
+    assert steps[chunks[1]][0] < steps[chunks[0]][0]  # its price is known by then
     seconds = sum(0.010 + 0.004 * n_prompt for n_prompt, _ in while_long)
     assert 1.3 < seconds / (0.010 * len(while_long)) < SLOWER + 0.1
 
 
 def test_a_long_prompt_goes_on_while_short_ones_come(paced: tuple[NativeService, Steps]) -> None:
-    service, _ = paced
+    service, steps = paced
     decodes = [Answers(service, Request(prompt(i), LONG)) for i in range(2)]
     for each in decodes:
         assert isinstance(each.events.get(timeout=30), Piece)
@@ -341,7 +342,8 @@ def test_a_long_prompt_goes_on_while_short_ones_come(paced: tuple[NativeService,
     long = Answers(service, Request(prompt(9, 450), one))
     short = [Answers(service, Request(prompt(20 + i, 30), one)) for i in range(300)]
     long.result()
-    assert service.state().waiting > 0
+    both = [n_prompt for n_prompt, n_decodes in steps if n_prompt > 32 and n_decodes == 2]
+    assert len(both) >= 20  # steps with a short prompt and a piece of the long one
     for each in [*decodes, *short]:
         each.ticket.cancel()
         each.events.until_end()
