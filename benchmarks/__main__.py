@@ -23,6 +23,7 @@ from benchmarks import (
     report,
     roofs,
     sampling,
+    serving,
     speed,
     start,
     steps,
@@ -96,6 +97,13 @@ def _pool(c: Context) -> Iterator[Row]:
     yield from pool.measure(name, files.path_of(name), c.args.pairs)
 
 
+def _serving(c: Context) -> Iterator[Row]:
+    setup = serving.Setup(
+        c.args.threads, machine.facts().n_cpus, c.args.quick, wanted=c.rival.wanted
+    )
+    yield from serving.measure(setup)
+
+
 def _start(c: Context) -> Iterator[Row]:
     yield from start.measure(c.args.pairs, rival=c.rival.wanted)
 
@@ -109,6 +117,7 @@ SECTIONS: dict[str, Callable[[Context], Iterator[Row]]] = {
     "pool": _pool,
     "steps": _steps,
     "speed": _speed,
+    "serving": _serving,
 }
 
 

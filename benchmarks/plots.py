@@ -13,6 +13,7 @@ FOLDER = Path(__file__).resolve().parent / "results" / "plots"
 _COLUMNS = re.compile(r"matmul (\d+) columns?$")
 _GROWTH = re.compile(r"r\((\d+)\), (.+)$")
 _DEPTH = re.compile(r"(prefill \d+|decode)(?: at (\d+))?(?:, (\w+) KV)?$")
+_CLIENTS = re.compile(r"serve, (\d+) clients?$")
 _SHOWN_COLUMNS = (1, 8, 64, 512)
 
 
@@ -29,6 +30,7 @@ def draw(rows: Sequence[Row], folder: Path = FOLDER) -> list[Path]:
         "share-of-roof": _share_of_roof,
         "step-growth": _step_growth,
         "speed-over-depth": _speed_over_depth,
+        "speed-over-clients": _speed_over_clients,
     }
     for name, picture in pictures.items():
         figure = pyplot.figure(figsize=(7.5, 3.8), layout="constrained")
@@ -123,4 +125,32 @@ def _speed_over_depth(figure: Any, rows: Sequence[Row]) -> bool:
         axes.grid(alpha=0.3)
     all_axes[0].set_ylabel("tokens per second   (dashed: llama.cpp)")
     all_axes[0].legend(fontsize="small")
+    return True
+
+
+def _speed_over_clients(figure: Any, rows: Sequence[Row]) -> bool:
+    """Lines over the number of clients; a colour a model, the rival dashed."""
+    lines: dict[str, list[tuple[int, Row]]] = {}
+    for row in rows:
+        match = _CLIENTS.match(row.test)
+        if match:
+            lines.setdefault(row.subject, []).append((int(match[1]), row))
+    if not lines:
+        return False
+    axes = figure.add_subplot()
+    for i, (model, points) in enumerate(lines.items()):
+        points.sort(key=lambda point: point[0])
+        n = [at for at, _ in points]
+        axes.plot(n, [row.ours for _, row in points], "o-", color=f"C{i}", ms=3, label=model)
+        theirs = [(at, row.rival) for at, row in points if row.rival is not None]
+        if theirs:
+            axes.plot(*zip(*theirs, strict=True), "o--", color=f"C{i}", ms=3, alpha=0.6)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([1, 8, 32, 64], ["1", "8", "32", "64"])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("clients")
+    axes.set_ylabel("tokens of answers per second   (dashed: llama-server)")
+    axes.set_title("Serving mixed prompts")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
     return True

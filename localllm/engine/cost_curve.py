@@ -14,12 +14,21 @@ from pathlib import Path
 
 from localllm.engine.runner import Feed, Runner
 
-#: A step that decodes may take this many times as long with prompts beside.
+#: Answers may come this many times slower, on average, while long prompts are computed beside.
 SLOWER = 1.5
+#: A step may take this much longer at once, which nobody sees: see `generate.RUN_SECONDS`.
+PAUSE_SECONDS = 0.03
 #: However costly, a step takes at least this many tokens of a prompt: prompts go on.
 LEAST_BESIDE = 8
+#: Short prompts are computed in steps whose tokens cost up to this many times the least.
+NEAR_LEAST = 1.15
 #: A measurement takes about this long at the most.
 MEASURE_SECONDS = 0.8
+#: A kept curve is in doubt if steps that it says take up to `CHECK_SECONDS` take less than
+#: `QUICKER` times that now.
+CHECK_SECONDS, QUICKER = 0.1, 0.7
+#: Deep tokens are taken to cost at most this many times what a curve says.
+MOST_DEARER = 8.0
 _FORMAT = 1
 
 
@@ -38,18 +47,29 @@ class CostCurve:
         (x0, x1), (y0, y1) = self.sizes[i - 1 : i + 1], self.seconds[i - 1 : i + 1]
         return max(self.seconds[0], y0 + (y1 - y0) * (n_tokens - x0) / (x1 - x0))
 
-    def budget(self, n_decoding: int, most: int) -> int:
+    def budget(self, n_decoding: int, most: int, dearer: float = 1.0) -> int:
         """Tokens of a step in which n_decoding sequences decode, at most `most`: as many as cost
-        `SLOWER` times what these cost alone. If none does: as many as cost the least each."""
+        `SLOWER` times what these cost alone, or `PAUSE_SECONDS` more. If none does: as many as cost
+        the least each. dearer: so many times as much as here do tokens of the prompts cost that
+        come now, behind many others."""
         if not n_decoding:
             sizes = [most, *(n for n in self.sizes if n < most)]
             return min(sizes, key=lambda n: (self.cost(n) / n, -n))
-        limit = SLOWER * self.cost(n_decoding)
+        alone = self.cost(n_decoding)
+        limit = alone + max((SLOWER - 1) * alone, PAUSE_SECONDS) / dearer
         low, high = n_decoding, most + 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.cost(middle) <= limit else (low, middle)
         return min(most, max(low, n_decoding + LEAST_BESIDE))
+
+    def short_budget(self, n_decoding: int, most: int) -> int:
+        """Tokens of a step with short prompts beside n_decoding sequences: as few as cost about the
+        least each."""
+        sizes = [n for n in self.sizes if n <= most]
+        least = min(self.cost(n) / n for n in sizes)
+        size = next(n for n in sizes if self.cost(n) / n <= NEAR_LEAST * least)
+        return min(most, n_decoding + size)
 
 
 def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:
@@ -67,8 +87,16 @@ def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:
         if time.perf_counter() + 4 * min(taken) > ends:
             break
         n *= 2
-    # What disturbs only adds: no step is slower than a larger one was.
-    return CostCurve(tuple(sizes), tuple(min(seconds[i:]) for i in range(len(seconds))))
+    return _least(dict(zip(sizes, seconds, strict=True)))
+
+
+def _least(seconds: dict[int, float]) -> CostCurve:
+    """The curve of some measurements. What disturbs only adds: no step is slower than a larger one
+    was."""
+    sizes = sorted(seconds)
+    return CostCurve(
+        tuple(sizes), tuple(min(seconds[n] for n in sizes[i:]) for i in range(len(sizes)))
+    )
 
 
 def _step_seconds(runner: Runner, n_tokens: int) -> float:
@@ -102,13 +130,27 @@ def _rises(values: Sequence[float], *, strictly: bool) -> bool:
     )
 
 
+def was_disturbed(curve: CostCurve, runner: Runner) -> bool:
+    """Whether steps are much quicker now than a kept curve says: the machine was busy then."""
+    sizes = [n for n in curve.sizes if n <= runner.max_batch_tokens]
+    brief = [n for n in sizes if curve.cost(n) <= CHECK_SECONDS] or sizes[:1]
+    return any(
+        min(_step_seconds(runner, n) for _ in range(2)) < QUICKER * curve.cost(n)
+        for n in {brief[0], brief[-1]}
+    )
+
+
 def measured(runner: Runner, folder: Path, about: Sequence[str]) -> CostCurve:
-    """The curve of a model on this machine, measured once: `about` names all that it depends on."""
+    """The curve of a model on this machine, measured once, and again if the machine was busy then:
+    `about` names all that it depends on."""
     what = "\n".join([str(_FORMAT), *about, str(runner.max_batch_tokens)])
     path = folder / f"{blake2b(what.encode(), digest_size=16).hexdigest()}.json"
     curve = kept(path)
-    if curve is None:
-        curve = measure(runner)
+    if curve is None or was_disturbed(curve, runner):
+        new = measure(runner)
+        old = {} if curve is None else dict(zip(curve.sizes, curve.seconds, strict=True))
+        both = dict(zip(new.sizes, new.seconds, strict=True))
+        curve = _least(old | {n: min(s, old.get(n, s)) for n, s in both.items()})
         with contextlib.suppress(OSError):  # then it is measured again next time
             folder.mkdir(parents=True, exist_ok=True)
             own = path.with_suffix(f".{time.time_ns()}.part")

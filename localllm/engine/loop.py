@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import queue
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from localllm.engine.answer import Answer
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
-from localllm.engine.cost_curve import CostCurve
+from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve
 from localllm.engine.disk_tier import Fetch
 from localllm.engine.generate import RUN_SECONDS, run_steps
 from localllm.engine.kv_tier import FETCH_BYTES, Cold, KvTiers
@@ -140,6 +141,10 @@ class Loop:
         self._last_run = 1  # steps of the last hand-over
         self.step_s = 0.0  # what the running hand-over should take
         self._slower = 1.0  # the last step with prompts took so many times what it should
+        #: What long prompts took of those who decode, beyond their due: until it is given back,
+        #: they wait.
+        self._debt_s = 0.0
+        self._dearer = 1.0  # what the last long prompt's tokens cost, over what the curve says
         self._jobs: set[Job] = set()
 
     @property
@@ -180,8 +185,17 @@ class Loop:
         n_forked = self._fork()
         running = self.scheduler.running
         n_decoding = sum(choice.n_pending == 1 for choice in running)
-        budget = self._costs.budget(n_decoding, self._runner.max_batch_tokens)
-        plan = self.scheduler.plan(budget)
+        most = self._runner.max_batch_tokens
+        if not n_decoding:
+            self._debt_s = 0.0
+        resting = self._debt_s > 0
+        budget = (
+            n_decoding if resting else self._costs.budget(n_decoding, most, dearer=self._dearer)
+        )
+        plan = self.scheduler.plan(budget, self._costs.short_budget(n_decoding, most))
+        if not plan and resting:
+            self._debt_s = 0.0  # those that decode need blocks of an older prompt that rests
+            return
         if not plan:
             held = any(each.is_held or (each.holds_last and not each.n_pending) for each in running)
             if not held and not n_forked and self._jobs:
@@ -198,18 +212,35 @@ class Loop:
         only_decodes = all(choice.n_pending == 1 for choice in choices)
         cost_s = self._costs.cost(sum(n for _, n in plan))
         self.step_s = SLACK * cost_s * self._slower
-        if only_decodes and alone and not self.scheduler.waiting and len(plan) == len(running):
+        # Nobody can be admitted before one of these ends, and then the run ends as well.
+        settled = not self.scheduler.waiting or len(running) == self.scheduler.max_sequences
+        prompts = [(choice, n) for choice, n in plan if choice.n_pending > 1]
+        n_prompt = sum(n for _, n in prompts)
+        n_long = sum(n for choice, n in prompts if not choice.is_short)
+        if only_decodes and alone and settled and (resting or len(plan) == len(running)):
             self._decode(choices, self._run_length(choices))
         else:
             self._compute(plan)
+        seconds = time.monotonic() - now
         if only_decodes:
-            self._step_s = (time.monotonic() - now) / max(1, self._last_run)
+            self._step_s = seconds / max(1, self._last_run)
         else:
             # The curve is of an empty context; steps far into one take longer.
-            self._slower = max(1.0, (time.monotonic() - now) / cost_s)
+            self._slower = max(1.0, seconds / cost_s)
+        if n_decoding:
+            n_steps = self._last_run if only_decodes else 1
+            extra = max(0.0, seconds - self._step_s) * n_long / n_prompt if n_long else 0.0
+            due = (SLOWER - 1) * self._step_s * n_steps
+            self._debt_s = max(0.0, self._debt_s + extra - due)
+            if n_long:
+                costs = self._costs
+                expected = costs.cost(n_decoding + n_long) - costs.cost(n_decoding)
+                self._dearer = min(max(1.0, extra / max(expected, 1e-9)), MOST_DEARER)
 
     def _run_length(self, choices: list[Choice]) -> int:
         k = min(run_steps(self._step_s), *(choice.answer.n_left for choice in choices))
+        if self._debt_s > 0:
+            k = min(k, math.ceil(self._debt_s / ((SLOWER - 1) * self._step_s)))
         pool = self._runner.blocks
         wanted = [0] * pool.n_groups
         for choice in choices:

@@ -1,9 +1,11 @@
 """Which sequences run how many tokens in the next step. Pure policy: no clock, nothing native.
 
 Sequences are served by rank. Those that decode go first, one token each; prompts share what is left
-of the step. A sequence is admitted when its prompt fits beside what the running ones still need. If
-blocks run out later, the youngest one gives its blocks up and gets them back later, or computes
-them again, so the oldest one can always go on, and every sequence that fits alone ends.
+of the step. Short prompts may make a step longer than long ones may: who decodes waits for them
+once, and the sooner they decode themselves, the more run in each step. A sequence is admitted when
+its prompt fits beside what the running ones still need. If blocks run out later, the youngest one
+gives its blocks up and gets them back later, or computes them again, so the oldest one can always
+go on, and every sequence that fits alone ends.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ AHEAD = 64
 MAX_LEVELS = 16
 #: A prompt gets at least this much of a step, as long as there is that much.
 LEAST_PROMPT_TOKENS = 32
+#: A prompt is short if no more tokens of it than these are to be computed when it is admitted.
+SHORT_PROMPT_TOKENS = 512
+#: Long prompts that the budget has room for get this much of a step, whatever short ones take.
+LEAST_LONG_TOKENS = 8
 
 #: (arrival made earlier by the priority, arrival, number of the answer): the least is served first.
 Rank = tuple[int, int, int]
@@ -36,13 +42,14 @@ def rank(arrival: int, priority: int, index: int = 0) -> Rank:
 class Entry:
     """A sequence. tokens: its prompt and what was sampled. holds_last: all but the last token are
     computed, and that one waits until it is False. is_held: it has blocks, and waits for what comes
-    into them from elsewhere."""
+    into them from elsewhere. is_short: when it was admitted, little of it was to be computed."""
 
     rank: Rank
     tokens: list[int]
     sequence: SequenceState
     holds_last: bool = False
     is_held: bool = False
+    is_short: bool = False
     n_preempted: int = 0
 
     @property
@@ -119,17 +126,18 @@ class Scheduler(Generic[E]):
                 entries.remove(entry)
         _free(entry)
 
-    def plan(self, budget: int) -> list[tuple[E, int]]:
-        """The next step: how many tokens of which sequences, at most `budget` in all. Room for them
-        is made. Empty only if nothing has a token to compute."""
-        budget = min(budget, self._max_step_tokens)
-        plan: _Plan[E] = _Plan(budget, len(self._windows))
+    def plan(self, budget: int, short_budget: int = 0) -> list[tuple[E, int]]:
+        """The next step: how many tokens of which sequences, at most `budget` in all, or
+        `short_budget`, if that is more and there are short prompts. Room for them is made. Empty
+        only if nothing has a token to compute."""
+        most = min(max(budget, short_budget), self._max_step_tokens)
+        plan: _Plan[E] = _Plan(most, len(self._windows))
         for entry in list(self.running):
             if plan.left and entry.n_pending == 1:
                 self._take(entry, 1, plan)
         if plan.left:
             self._admit()
-            self._take_prompts(plan)
+            self._take_prompts(plan, budget)
         return sorted(plan.tokens.items(), key=lambda item: item[0].rank)
 
     def _admit(self) -> None:
@@ -143,6 +151,7 @@ class Scheduler(Generic[E]):
                     _free(entry)
                 return
             self.waiting.pop(0)
+            entry.is_short = entry.n_pending <= SHORT_PROMPT_TOKENS
             bisect.insort(self.running, entry, key=_by_rank)
             if not held:
                 self._restore(entry)
@@ -168,12 +177,21 @@ class Scheduler(Generic[E]):
             for window in self._windows
         ]
 
-    def _take_prompts(self, plan: _Plan[E]) -> None:
-        """Equal shares, and what is left of them to the oldest."""
+    def _take_prompts(self, plan: _Plan[E], budget: int) -> None:
+        """Short prompts first; long ones take what they leave of the budget. They get nothing if
+        those that decode use it up."""
         prompts = [e for e in self.running if e not in plan.tokens and e.n_pending > 0]
+        long = [e for e in prompts if not e.is_short]
+        rests = budget <= sum(plan.tokens.values())
+        kept = 0 if rests or not long else min(LEAST_LONG_TOKENS, plan.left)
+        self._share([e for e in prompts if e.is_short], plan.left - kept, plan)
+        left = budget - sum(plan.tokens.values())
+        self._share(long, min(max(left, kept), plan.left), plan)
+
+    def _share(self, prompts: list[E], left: int, plan: _Plan[E]) -> None:
+        """Equal shares, and what is left of them to the oldest."""
         if not prompts:
             return
-        left = plan.left
         share = max(LEAST_PROMPT_TOKENS, left // len(prompts))
         shares = {}
         for entry in prompts:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localllm.engine import scheduler
 from localllm.engine.blocks import BlockPool, BlockTable, SequenceState
 from localllm.engine.prefix_cache import PrefixCache
 from localllm.engine.scheduler import AHEAD, Entry, Scheduler, rank
@@ -48,12 +49,12 @@ class World:
         self.left[entry] = n_answer
         return entry
 
-    def step(self, budget: int) -> list[Entry]:
+    def step(self, budget: int, short_budget: int = 0) -> list[Entry]:
         """Returns who was planned."""
-        plan = self.scheduler.plan(budget)
+        plan = self.scheduler.plan(budget, short_budget)
         self.n_steps += 1
         assert plan or not self.left
-        assert sum(n for _, n in plan) <= min(budget, MAX_STEP)
+        assert sum(n for _, n in plan) <= min(max(budget, short_budget), MAX_STEP)
         assert len(self.scheduler.running) <= self.scheduler.max_sequences
         for entry, n in plan:
             assert entry in self.scheduler.running and 1 <= n <= entry.n_pending
@@ -91,6 +92,8 @@ requests = st.lists(
     max_sequences=st.integers(1, 5),
     window=st.sampled_from([0, 20, 64]),
     budget=st.integers(8, 64),
+    short_budget=st.integers(0, 64),
+    short=st.sampled_from([0, 40, 512]),
     seed=st.integers(0, 9),
 )
 def test_every_request_ends(
@@ -99,21 +102,31 @@ def test_every_request_ends(
     max_sequences: int,
     window: int,
     budget: int,
+    short_budget: int,
+    short: int,
     seed: int,
 ) -> None:
     world = World(n_blocks, max_sequences, window, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "SHORT_PROMPT_TOKENS", short)
+        _all_end(world, asked, budget, short_budget)
+
+
+def _all_end(
+    world: World, asked: list[tuple[int, int, int, int]], budget: int, short_budget: int
+) -> None:
     cancelled = []
     for arrival, (n_prompt, n_answer, priority, fate) in enumerate(asked):
         entry = world.request(n_prompt, n_answer, arrival, priority)
         if fate == 0:
             cancelled.append(entry)
         if fate < 5:
-            world.step(budget)
+            world.step(budget, short_budget)
     for entry in cancelled:
         if entry in world.left:
             world.end(entry)
     while world.left:
-        world.step(budget)
+        world.step(budget, short_budget)
         assert world.n_steps < 4000
     for group, capacity in enumerate(world.pool.capacity):
         assert world.pool.n_available(group) == capacity
@@ -160,6 +173,24 @@ def test_decoding_goes_first_and_prompts_share() -> None:
     assert world.step(MAX_STEP) == [first]
     long, short = world.request(150, 1, 1, 0), world.request(18, 5, 2, 0)
     assert dict(world.scheduler.plan(48)) == {first: 1, long: 32, short: 15}
+
+
+def test_short_prompts_may_take_more_of_a_step_than_long_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler, "SHORT_PROMPT_TOKENS", 30)
+    world = World(100, 6, 0, 0)
+    first = world.request(20, 60, 0, 0)
+    assert world.step(MAX_STEP) == [first]
+    long = world.request(150, 1, 1, 0)
+    assert dict(world.scheduler.plan(11, 40)) == {first: 1, long: 10}
+    short, other = world.request(28, 5, 2, 0), world.request(30, 5, 3, 0)
+    assert dict(world.scheduler.plan(11, 40)) == {first: 1, short: 28, other: 3, long: 8}
+    assert dict(world.scheduler.plan(48, 0)) == {first: 1, short: 28, other: 11, long: 8}
+    world.end(other)
+    assert dict(world.scheduler.plan(48, 40)) == {first: 1, short: 28, long: 19}
+    world.end(short)
+    assert dict(world.scheduler.plan(48, 40)) == {first: 1, long: 47}
 
 
 def test_priority_goes_first_but_nobody_starves() -> None:

@@ -23,13 +23,23 @@ def test_costs_between_sizes() -> None:
 
 
 def test_budgets() -> None:
-    assert CURVE.budget(4, 128) == 21  # 15 ms
-    assert CURVE.budget(20, 128) == 20 + LEAST_BESIDE  # 14 ms would be 21 ms
+    slow = CostCurve(CURVE.sizes, tuple(10 * each for each in CURVE.seconds))
+    assert slow.budget(4, 128) == 21  # 150 ms
+    assert slow.budget(20, 128) == 20 + LEAST_BESIDE  # 140 ms would be 210 ms
+    assert CURVE.budget(4, 128) == 16 + 30  # 10 ms and a pause
+    assert CURVE.budget(4, 128, dearer=3) == 16 + 10
     assert CURVE.budget(100, 128) == 128 and CURVE.budget(124, 128) == 128
     assert CURVE.budget(4, 10) == 10
     assert CURVE.budget(0, 128) == 16 and CURVE.budget(0, 8) == 8
     assert CostCurve((1, 2), (1.0, 1.1)).budget(0, 512) == 512  # not measured that far
     assert CostCurve((1,), (1.0,)).budget(0, 512) == 512
+
+
+def test_budgets_with_short_prompts() -> None:
+    assert CURVE.short_budget(4, 128) == 4 + 16  # 0.63 ms each; of 32, 0.81
+    assert CURVE.short_budget(120, 128) == 128 and CURVE.short_budget(2, 8) == 3
+    rising = CostCurve((1, 8, 64, 512), (0.005, 0.010, 0.022, 0.164))  # 0.34 ms of 64, 0.32 of 512
+    assert rising.short_budget(8, 512) == 72
 
 
 def test_it_is_measured_once(
@@ -44,11 +54,32 @@ def test_it_is_measured_once(
         assert runner.blocks.n_available(0) == runner.blocks.capacity[0]
         first = measured(runner, tmp_path / "costs", ["a"])
         monkeypatch.setattr(cost_curve, "measure", lambda runner: CURVE)
+        monkeypatch.setattr(cost_curve, "_step_seconds", lambda runner, n: first.cost(n))
         assert measured(runner, tmp_path / "costs", ["a"]) == first
         assert measured(runner, tmp_path / "costs", ["b"]) == CURVE
         (tmp_path / "file").write_text("")
         assert measured(runner, tmp_path / "file", ["a"]) == CURVE  # nowhere to keep it
         assert len(list((tmp_path / "costs").iterdir())) == 2
+        runner.close()
+
+
+def test_a_curve_of_a_busy_machine_is_measured_again(
+    tiny: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = CostCurve((1, 2, 4), (0.010, 0.011, 0.012))
+    noisy = CostCurve((1, 2, 4, 8), (0.010, 0.010, 0.030, 0.031))
+    with Model.load(tiny("llama", "F32"), n_threads=1) as model:
+        runner = Runner(model, n_ctx_tokens=64, max_batch_tokens=64)
+        monkeypatch.setattr(cost_curve, "measure", lambda runner: noisy)
+        assert measured(runner, tmp_path, []) == noisy
+        monkeypatch.setattr(cost_curve, "measure", lambda runner: quiet)
+        monkeypatch.setattr(cost_curve, "_step_seconds", lambda runner, n: 0.8 * noisy.cost(n))
+        assert measured(runner, tmp_path, []) == noisy
+        monkeypatch.setattr(cost_curve, "_step_seconds", lambda runner, n: 0.010 + 0.0001 * n)
+        best = CostCurve((1, 2, 4, 8), (0.010, 0.010, 0.012, 0.031))
+        assert measured(runner, tmp_path, []) == best
+        monkeypatch.setattr(cost_curve, "_step_seconds", lambda runner, n: best.cost(n))
+        assert measured(runner, tmp_path, []) == best
         runner.close()
 
 

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from localllm.engine.cost_curve import CostCurve
+from localllm.engine import loop, scheduler
+from localllm.engine.cost_curve import SLOWER, CostCurve
 from localllm.engine.exchange import TokenLogprobs
 from localllm.engine.open import OpenOptions, Parts, open_parts
 from localllm.engine.paged import PagedEngine
@@ -78,11 +80,12 @@ def opened(
     kv: str = "f16",
     batch: int = 64,
     max_queue: int = 512,
+    costs: CostCurve = COSTS,
 ) -> NativeService:
     """A service over a pool of n_pool tokens."""
     parts = open_parts(path, OpenOptions(engine="native", n_ctx=N_CTX, kv_type=kv, n_threads=1))
     parts = with_pool(parts, n_sequences, n_pool or 2 * N_CTX, batch)
-    return NativeService(parts, "tiny", path.name, max_queue, COSTS)
+    return NativeService(parts, "tiny", path.name, max_queue, costs)
 
 
 def with_pool(parts: Parts, n_sequences: int, n_pool: int, batch: int) -> Parts:
@@ -277,6 +280,74 @@ def test_priority_and_the_end_of_the_queue(tiny: Tiny) -> None:
         assert list(dict.fromkeys(order)) == ["high", "first", "low"]
     finally:
         service.close()
+
+
+Steps = list[tuple[int, int]]  # (tokens of prompts, decodes) of each
+
+
+@pytest.fixture
+def paced(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[NativeService, Steps]]:
+    """By a clock on which a token of a prompt takes 4 ms, four times what the curve says, and a
+    step of decodes 10 ms. Prompts of up to 64 tokens are short."""
+    now = [0.0]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(scheduler, "SHORT_PROMPT_TOKENS", 64)
+    curve = CostCurve((1, 8, 64), (0.010, 0.010, 0.066))
+    service = opened(tiny("llama", "F32"), n_sequences=4, costs=curve)
+    step, decode = service._runner.step, service._runner.decode
+    steps: Steps = []
+
+    def timed_step(feeds: list[Feed], **more: Any) -> StepResult:
+        n_prompt = sum(len(feed.tokens) for feed in feeds if len(feed.tokens) > 1)
+        steps.append((n_prompt, sum(len(feed.tokens) == 1 for feed in feeds)))
+        now[0] += 0.010 + 0.004 * n_prompt
+        return step(feeds, **more)
+
+    def timed_decode(feeds: list[Feed], k: int, *args: Any, **more: Any) -> list[list[Sampled]]:
+        rows = decode(feeds, k, *args, **more)
+        steps.extend([(0, len(feeds))] * len(rows[0]))
+        now[0] += 0.010 * len(rows[0])
+        return rows
+
+    monkeypatch.setattr(service._runner, "step", timed_step)
+    monkeypatch.setattr(service._runner, "decode", timed_decode)
+    yield service, steps
+    service.close()
+
+
+def test_answers_beside_a_long_prompt_come_at_two_thirds_of_their_pace(
+    paced: tuple[NativeService, Steps],
+) -> None:
+    service, steps = paced
+    decodes = [Answers(service, Request(prompt(i), LONG)) for i in range(2)]
+    for each in decodes:
+        assert isinstance(each.events.get(timeout=30), Piece)
+    Answers(service, Request(prompt(9, 450), replace(PARAMS, max_tokens=1))).result()
+    for each in decodes:
+        each.ticket.cancel()
+        each.events.until_end()
+    chunks = [i for i, (n_prompt, n) in enumerate(steps) if n_prompt and n == 2]
+    while_long = [steps[i] for i in range(chunks[0], chunks[-1])]
+    assert sum(steps[i][0] for i in chunks) > 300 and min(n for _, n in while_long) == 2
+    assert steps[chunks[1]][0] < steps[chunks[0]][0]  # its price is known by then
+    seconds = sum(0.010 + 0.004 * n_prompt for n_prompt, _ in while_long)
+    assert 1.3 < seconds / (0.010 * len(while_long)) < SLOWER + 0.1
+
+
+def test_a_long_prompt_goes_on_while_short_ones_come(paced: tuple[NativeService, Steps]) -> None:
+    service, steps = paced
+    decodes = [Answers(service, Request(prompt(i), LONG)) for i in range(2)]
+    for each in decodes:
+        assert isinstance(each.events.get(timeout=30), Piece)
+    one = replace(PARAMS, max_tokens=1)
+    long = Answers(service, Request(prompt(9, 450), one))
+    short = [Answers(service, Request(prompt(20 + i, 30), one)) for i in range(300)]
+    long.result()
+    both = [n_prompt for n_prompt, n_decodes in steps if n_prompt > 32 and n_decodes == 2]
+    assert len(both) >= 20  # steps with a short prompt and a piece of the long one
+    for each in [*decodes, *short]:
+        each.ticket.cancel()
+        each.events.until_end()
 
 
 def test_what_can_never_be_served(service: NativeService) -> None:
