@@ -7,13 +7,13 @@ import time
 from collections import deque
 
 from localllm.cli import output
+from localllm.cli.pull_line import line
 from localllm.store import download
 from localllm.store.catalog import Entry
 
 _STAGES = {"check": "checking", "download": "downloading", "unpack": "unpacking"}
 _JSON_INTERVAL_S = 0.5
 _SPEED_WINDOW_S = 5.0
-BAR_WIDTH = 12
 
 
 class JsonReporter:
@@ -65,7 +65,10 @@ class TextReporter:
             self._begin(progress)
         share = progress.n_bytes / progress.total_bytes if progress.total_bytes else 1.0
         if self._line.enabled:
-            self._line.draw(self._text(progress, share))
+            speed = self._speed(progress.n_bytes) if progress.stage == "download" else 0.0
+            left = (progress.total_bytes - progress.n_bytes) / speed if speed else None
+            stage = _STAGES[progress.stage]
+            self._line.draw(line(stage, progress.n_bytes, progress.total_bytes, speed, left))
         elif progress.stage == "download" and int(share * 10) > self._tenth:
             self._tenth = int(share * 10)
             output.say(f"{self._entry.ref}: {self._tenth * 10} % of the download")
@@ -85,16 +88,6 @@ class TextReporter:
             output.say(f"{self._entry.ref}: {left} to download{kept}{licence}")
         elif not self._line.enabled:
             output.say(f"{self._entry.ref}: {_STAGES[progress.stage]}")
-
-    def _text(self, progress: download.Progress, share: float) -> str:
-        filled = int(share * BAR_WIDTH)
-        bar = "#" * filled + "-" * (BAR_WIDTH - filled)
-        amount = f"{output.size_text(progress.n_bytes)} of {output.size_text(progress.total_bytes)}"
-        text = f"{_STAGES[progress.stage]:11} [{bar}] {share:4.0%}  {amount}"
-        if progress.stage == "download" and (speed := self._speed(progress.n_bytes)):
-            left = output.duration_text((progress.total_bytes - progress.n_bytes) / speed)
-            text += f"  {output.size_text(int(speed))}/s  {left} left"
-        return text
 
     def _speed(self, n_bytes: int) -> float:
         """Bytes a second over the last seconds, 0 while unknown."""
