@@ -24,6 +24,7 @@ RANKS = {
     "native": 1,
     "config": 0,
     "errors": 0,
+    "moments": 0,
     "paths": 0,
     "params": 0,
     "_native": 0,
@@ -32,6 +33,7 @@ ALSO = {
     ("config", "errors"),
     ("config", "paths"),
     ("paths", "errors"),
+    ("moments", "errors"),
     ("params", "errors"),
     ("server", "engine"),
 }

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from localllm import paths
-from localllm.cli import opening, output
+from localllm.cli import opening, output, speed_notes
 from localllm.errors import ArgumentError, LocalLLMError, UnsupportedError
 from localllm.params import GenerateParams
 from localllm.store import answers
@@ -74,12 +74,12 @@ class Asker:
 
 
 class Recorder:
-    """Keeps the record of every answer, unless that is turned off."""
+    """Keeps the record of every answer, and how fast it came, unless that is turned off."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled and answers.environment_allows()
 
-    def save(self, session: Session) -> str | None:
+    def save(self, found: Found, session: Session) -> str | None:
         """The id of the session's last answer if its record was written. A disk that refuses it
         gives a note, once: the answer itself is there."""
         if not self._enabled or session.answer is None or not session.answer.token_ids:
@@ -90,4 +90,5 @@ class Recorder:
             self._enabled = False
             output.note(f"the answers have no records for replay: {e.message}")
             return None
+        speed_notes.of_answer(found, session)
         return session.answer.id

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localllm.cli import bench_picture, output
+from localllm.cli import bench_picture, output, speed_notes
 from localllm.cli.bench_runs import (
     DECODE_DEPTHS,
     Case,
@@ -161,6 +161,7 @@ def _measure(
             machine = _machine(machine)
         line.clear()
     figures = document(about, machine, facts, results, work, complete=complete)
+    speed_notes.of_bench(figures, work, is_busy=machine.is_busy)
     return {**figures, "n_tests": len(tests)}
 
 

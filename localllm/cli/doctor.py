@@ -8,8 +8,9 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -17,7 +18,11 @@ from localllm import __version__, paths
 from localllm.cli import output
 from localllm.errors import LocalLLMError
 from localllm.store import catalog
-from localllm.store.index import Model, Store
+from localllm.store.durable import existing, free_disk
+from localllm.store.index import Store
+from localllm.store.lockfile import Lockfile
+
+T = TypeVar("T")
 
 _LEAST_DISK = 1 << 30  # bytes: less does not hold the smaller models
 
@@ -56,7 +61,7 @@ def _engine(problems: list[str], *, measure: bool) -> dict[str, Any]:
         problems.append(f"the engine cannot be loaded: {e}. Reinstall localllm.")
         return {"engine": None}
     except LocalLLMError as e:
-        problems.append(f"the machine cannot be measured: {e.message}")
+        problems.append(f"the machine cannot be measured: {e.message}. {e.hint or ''}".rstrip())
         return {"engine": None}
     if machine.free_bytes < 1 << 30:
         problems.append(f"only {output.size_text(machine.free_bytes)} of memory are free")
@@ -97,14 +102,12 @@ def _why(n_threads: int, n_cpus: int, quota: float) -> str:
 
 def _files(problems: list[str]) -> dict[str, Any]:
     places = paths.current()
-    models = _models(places.models, problems)
+    # None where a part of the path is a file, or may not be read.
+    models = _sound(Store(places.models).list, problems) or []
     problems += [f"{model.ref}: {model.problem}" for model in models if model.problem]
-    try:
-        known = [str(entry.ref) for entry in catalog.load()]
-    except LocalLLMError as e:
-        known = []
-        problems.append(e.message)
-    free = _free(places.models)
+    known = _sound(lambda: [str(entry.ref) for entry in catalog.load()], problems) or []
+    pins = _sound(Lockfile().all, problems) or {}
+    free = free_disk(places.models)
     if free is not None and free < _LEAST_DISK:
         problems.append(f"only {output.size_text(free)} of disk are free for {places.models}")
     if not _writable(places.models):
@@ -117,31 +120,21 @@ def _files(problems: list[str]) -> dict[str, Any]:
         "model_bytes": sum(model.size for model in models),
         "disk_free_bytes": free,
         "catalogue": known,
+        "n_pinned": len(pins),
     }
 
 
-def _models(folder: Path, problems: list[str]) -> list[Model]:
+def _sound(read: Callable[[], T], problems: list[str]) -> T | None:
+    """What `read` gives. An error is one more problem, with what to do about it."""
     try:
-        return Store(folder).list()
-    except LocalLLMError as e:  # a part of the path is a file, or may not be read
+        return read()
+    except LocalLLMError as e:
         problems.append(f"{e.message}. {e.hint or ''}".rstrip())
-        return []
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder itself, or its nearest parent that exists."""
-    return next((each for each in (folder, *folder.parents) if each.exists()), Path("/"))
-
-
-def _free(folder: Path) -> int | None:
-    try:
-        return shutil.disk_usage(_nearest(folder)).free
-    except OSError:
         return None
 
 
 def _writable(folder: Path) -> bool:
-    nearest = _nearest(folder)
+    nearest = existing(folder)
     return not nearest.is_dir() or os.access(nearest, os.W_OK)  # a file: the list failed
 
 
@@ -187,7 +180,7 @@ def _text(facts: dict[str, Any]) -> str:
         ("folders", files["models"]),
         ("", files["downloads"]),
         ("", files["config"]),
-        ("catalogue", ", ".join(files["catalogue"])),
+        ("catalogue", ", ".join(files["catalogue"]) or "none"),
         ("pip", "found" if facts["pip"] else "missing"),
     ]
     lines = [f"{name:10} {output.escape_line(text)}" for name, text in rows]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from localllm import paths
+from localllm import moments, paths
 from localllm.cli import output
+from localllm.cli.options import sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.store import catalog, quantization
 from localllm.store.architecture import engine_of, read_architecture
@@ -29,7 +28,6 @@ _COLUMNS = (
     Column("ENGINE"),
     Column("STATE"),
 )
-_SECONDS = {"day": 86400, "hour": 3600, "minute": 60}
 
 
 @click.command("list")
@@ -49,7 +47,7 @@ def command(show_all: bool, as_json: bool) -> None:
     if downloads := _is_any(places.downloads):
         rows += _unfinished(places)
     if show_all or downloads:  # else the catalogue, which takes a while to read, has nothing to say
-        rows += _of_catalogue(catalog.load(), {row["name"] for row in rows}, places, show_all)
+        rows += _of_catalogue(sound_catalogue(), {row["name"] for row in rows}, places, show_all)
     if as_json:
         output.emit(json.dumps(rows) + "\n")
         return
@@ -59,7 +57,7 @@ def command(show_all: bool, as_json: bool) -> None:
     if rows:
         output.emit(render(_COLUMNS, [_cells(row) for row in rows], screen_width()))
     else:
-        _teach(catalog.load())
+        _teach(sound_catalogue())
 
 
 def _of_catalogue(
@@ -72,8 +70,9 @@ def _of_catalogue(
     for entry in known:
         cached = download.cached_bytes(entry, places.downloads)
         if str(entry.ref) not in here and (cached or show_all):
-            rows.append(_absent(entry, cached))
+            rows.append(_absent(entry, cached, download.cached_at(entry, places.downloads)))
     if show_all:
+        here |= {row["name"] for row in rows}  # the package index comes before the Hub
         rows += [_on_the_hub(size) for size in known.sizes if str(size.ref) not in here]
     return rows
 
@@ -111,11 +110,11 @@ def _installed(model: Model) -> dict[str, Any]:
         "architecture": architecture or None,
         "engine": engine_of(architecture),
         "digest": record.digest if record else None,
-        "modified": _time(model.modified),
+        "modified": moments.iso(model.modified),
         "path": str(model.path),
         "licence": record.licence if record else None,
         "source": _source(record),
-        "used": _time(model.used) if model.used else None,
+        "used": moments.iso(model.used) if model.used else None,
         "elsewhere": model.elsewhere,
     }
 
@@ -131,7 +130,7 @@ def _foreign(model: ForeignModel) -> dict[str, Any]:
         "architecture": architecture or None,
         "engine": engine_of(architecture),
         "digest": f"sha256:{model.sha256}" if model.sha256 else None,
-        "modified": _time(model.modified),
+        "modified": moments.iso(model.modified),
         "path": str(model.files[0]),
         "licence": None,
         "source": model.program,
@@ -162,6 +161,7 @@ def _unfinished(places: paths.Paths) -> list[dict[str, Any]]:
                 "licence": None,
                 "source": waiting.source,
                 "used": None,
+                "modified": moments.iso(waiting.modified),  # the listing begins with the latest
             },
         )
         size = waiting.size
@@ -171,7 +171,7 @@ def _unfinished(places: paths.Paths) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _absent(entry: catalog.Entry, cached: int) -> dict[str, Any]:
+def _absent(entry: catalog.Entry, cached: int, modified: float) -> dict[str, Any]:
     return {
         "name": str(entry.ref),
         "state": "partial" if cached else "available",
@@ -185,6 +185,7 @@ def _absent(entry: catalog.Entry, cached: int) -> dict[str, Any]:
         "licence": entry.licence,
         "source": "package index",
         "used": None,
+        "modified": moments.iso(modified) if cached else None,
     }
 
 
@@ -202,6 +203,7 @@ def _on_the_hub(size: catalog.Size) -> dict[str, Any]:
         "licence": size.licence,
         "source": str(size.variants[0].repositories[0]),
         "used": None,
+        "modified": None,
     }
 
 
@@ -215,28 +217,14 @@ def _source(record: Record | None) -> str | None:
     return record.repository or record.source.partition(":")[0]
 
 
-def _time(seconds: float) -> str:
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-    return moment.isoformat(timespec="seconds")
-
-
-def _ago(moment: str | None) -> str:
-    if moment is None:
-        return "-"
-    seconds = time.time() - datetime.datetime.fromisoformat(moment).timestamp()
-    for unit, length in _SECONDS.items():
-        if seconds >= length:
-            n = int(seconds // length)
-            return f"{n} {unit}{'' if n == 1 else 's'} ago"
-    return "just now"
-
-
 def _cells(row: dict[str, Any]) -> list[str]:
     state = row["state"]
     if state in ("partial", "downloading"):
         done, total = row["downloaded"], row["download_size"]
         of = "" if total is None else f" of {output.size_text(total)}"
         state = f"{state}, {output.size_text(done)}{of} downloaded"
+        if row["state"] == "partial":
+            state += f", {moments.ago(row['modified'])}"
     elif state == "available":
         state = "not here"
     return [
@@ -244,7 +232,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         "-" if row["size"] is None else output.size_text(row["size"]),
         row["quantization"] or "-",
         row["source"] or "-",
-        _ago(row["used"]),
+        moments.ago(row["used"]),
         row["engine"] or "-",
         state,
     ]

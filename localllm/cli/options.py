@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from localllm import paths
+from localllm.cli import output
 from localllm.errors import ArgumentError, FileError, FormatError, LocalLLMError
 from localllm.store import catalog, ref, wanted
 from localllm.store.catalog import Catalog, Entry, UnknownModelError
@@ -135,6 +136,18 @@ class Found:
             return self.foreign.settings
         record = self.model.record if self.model else None
         return record.settings if record else NOTHING_SET
+
+
+def sound_catalogue() -> Catalog:
+    """The catalogue, for commands that look after what is here: a file of the user's that is
+    damaged costs a note, and all others of the user's."""
+    try:
+        return catalog.load()
+    except LocalLLMError as e:
+        output.note(f"{e.message}. {e.hint or ''}".rstrip())
+    with contextlib.suppress(LocalLLMError):
+        return catalog.load(catalog.folder())
+    return Catalog(())
 
 
 def _foreign(text: str) -> ForeignModel | None:

@@ -85,11 +85,9 @@ class TextProgress:
             output.say(output.escape_line(f"  It is here already: {offer.in_place[0]}"))
         elif offer.size is not None:
             disk = f"{output.size_text(free_bytes)} are free on the disk"
-            # What has come of an earlier pull counts as taken: the engine knows how much that is.
-            is_full = free_bytes < offer.size
-            output.say(
-                f"  {disk}, less than the model" if is_full else f"  {disk}; {_fit(offer.size)}"
-            )
+            if free_bytes < offer.size:
+                disk = f"only {disk}, the whole model takes more"
+            output.say(f"  {disk}; {_fit(offer.size)}")
         for note in offer.notes:
             output.note(note)
 
@@ -136,7 +134,7 @@ def _fit(size: int) -> str:
         return "how much memory is free is not known"
     if size > free:
         return f"only {output.size_text(free)} of memory are free at this moment"
-    return f"{output.size_text(free)} of memory are free, so it fits"
+    return f"{output.size_text(free)} of memory are free, enough to run it"
 
 
 def _share(progress: Progress) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,9 +13,18 @@ from localllm import paths
 from localllm.cli import output
 from localllm.cli.options import Number
 from localllm.cli.table import Column, render, screen_width
-from localllm.store import catalog
-from localllm.store.index import Store
-from localllm.store.recommend import CONTEXT, EFFICIENCY, Suggestion, recommend
+from localllm.store import catalog, speeds
+from localllm.store.durable import free_disk
+from localllm.store.index import Model, Store
+from localllm.store.recommend import (
+    ASSUMED,
+    CONTEXT,
+    EFFICIENCY,
+    MEASURED,
+    Suggestion,
+    recommend,
+)
+from localllm.store.speeds import Measured
 
 _COLUMNS = (
     Column("NAME"),
@@ -22,6 +32,7 @@ _COLUMNS = (
     Column("DOWNLOAD", right=True),
     Column("MEMORY", right=True),
     Column("TOKENS/S", right=True),
+    Column("SPEED IS", cut=True),
     Column("ENGINE"),
     Column("WHAT IT IS", cut=True),
 )
@@ -38,21 +49,34 @@ _SHARE_OF_FREE = 0.9
 def command(n_ctx: int, limit: int, measure: bool, as_json: bool) -> None:
     """Recommend models for this machine, with the speed that they will have.
 
-    Of each family the largest model is shown that fits into the free memory with its context and
-    answers at 5 tokens a second or more, the largest first. Sizes and speeds are predictions; what
-    they assume is said below the table.
+    Of each family the largest model is shown that fits into the free memory with its context, and
+    on the disk, and answers at 5 tokens a second or more, the largest first. SPEED IS says what a
+    speed rests on: `measured` here, by `localllm bench NAME` or answers of `run`; measured with the
+    model of like size that is named; or `assumed`, the usual share of what this machine's memory
+    was measured to deliver. Sizes are predictions.
     """
     from localllm.session import machine_facts, remembered_roofs
 
     machine = machine_facts()
     roofs = remembered_roofs(paths.current().cache, anew=measure)
     room = int(machine.free_bytes * _SHARE_OF_FREE)
-    found = recommend(catalog.load(), roofs.read_gb_per_s, lambda n: n <= room, n_ctx)[:limit]
-    here = {model.ref for model in Store(paths.current().models).list()}
+    models = Store(paths.current().models).list()
+    here = {model.ref for model in models}
+    disk = free_disk(paths.current().models)
+
+    def has_disk(each: Suggestion) -> bool:
+        return disk is None or each.ref in here or each.weight_bytes <= disk
+
+    def fits(each: Suggestion) -> bool:
+        return each.memory_bytes <= room and has_disk(each)
+
+    known = _speeds(models, machine.isa, machine.n_threads)
+    found = recommend(catalog.load(), roofs.read_gb_per_s, fits, n_ctx, known)[:limit]
     if as_json:
         document = {
             "free_bytes": machine.free_bytes,
             "usable_bytes": room,
+            "disk_free_bytes": disk,
             "read_gb_per_s": round(roofs.read_gb_per_s, 2),
             "efficiency": EFFICIENCY,
             "models": [_row(each, each.ref in here) for each in found],
@@ -64,15 +88,34 @@ def command(n_ctx: int, limit: int, measure: bool, as_json: bool) -> None:
         output.say("")
     else:
         output.say(
-            f"No model of the catalogue fits into {output.size_text(room)} with {n_ctx} tokens."
+            f"No model of the catalogue fits into {output.size_text(room)} of memory with {n_ctx} "
+            f"tokens{_on_disk(disk)}."
         )
     shares = ", ".join(f"{share:.0%} with {engine}" for engine, share in EFFICIENCY.items())
     output.say(
-        f"Assumed: {output.size_text(machine.free_bytes)} of memory are free and "
-        f"{_SHARE_OF_FREE:.0%} of it may be used; a context of {n_ctx} tokens in f16, half full; "
-        f"memory is read at {roofs.read_gb_per_s:.1f} GB/s, measured here, of which answers reach "
-        f"{shares}. Sizes follow from parameters and bits; `localllm pull` shows the exact ones."
+        f"{output.size_text(machine.free_bytes)} of memory are free, of which "
+        f"{_SHARE_OF_FREE:.0%} may be used{_on_disk(disk)}; a context of {n_ctx} tokens in f16, "
+        f"half full; memory is read at {roofs.read_gb_per_s:.1f} GB/s, measured here. Where a "
+        f"speed is assumed, answers reach {shares} of that; `localllm bench NAME` measures it. "
+        "Sizes follow from parameters and bits; `localllm pull` shows the exact ones."
     )
+
+
+def _speeds(models: Sequence[Model], isa: str, n_threads: int) -> list[Measured]:
+    """What was measured in the way in which models run here by default, of the files that are
+    here."""
+    digests = {str(model.ref): model.record.digest for model in models if model.record}
+    return [
+        each
+        for each in speeds.load(paths.current().cache)
+        if each.n_threads == n_threads
+        and (each.isa == isa or each.engine != "native")  # the other one has its own words for it
+        and digests.get(each.name, each.digest) in (each.digest, None)
+    ]
+
+
+def _on_disk(n_bytes: int | None) -> str:
+    return "" if n_bytes is None else f", and {output.size_text(n_bytes)} of disk are free"
 
 
 def _row(each: Suggestion, is_here: bool) -> dict[str, Any]:
@@ -94,6 +137,7 @@ def _cells(each: Suggestion) -> list[str]:
         output.size_text(each.weight_bytes),
         output.size_text(each.memory_bytes),
         f"{each.tokens_per_s:.1f}" if each.tokens_per_s < 100 else f"{each.tokens_per_s:.0f}",
+        each.basis if each.basis in (MEASURED, ASSUMED) else f"as {each.basis}",
         each.engine,
         f"{each.description} ({each.licence})" if each.licence else each.description,
     ]

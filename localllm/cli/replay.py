@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 from collections.abc import Generator
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from localllm import paths
+from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.comparison import Comparison
 from localllm.cli.confirm import confirm_deletion
@@ -220,9 +219,8 @@ def _list(records: Answers, as_json: bool) -> None:
     if as_json:
         output.emit(json.dumps([_summary(answer) for answer in answers]) + "\n")
     elif answers:
-        now = datetime.datetime.now(datetime.timezone.utc)
         rows = [
-            [a.id, _age(a.created, now), a.model, str(len(a.token_ids)), a.title[:_TITLE_CELLS]]
+            [a.id, moments.ago(a.created), a.model, str(len(a.token_ids)), a.title[:_TITLE_CELLS]]
             for a in answers
         ]
         output.emit(render(_COLUMNS, rows, screen_width()))
@@ -274,17 +272,3 @@ def _shown(answer: Answer, as_json: bool) -> str:
         if body:
             text += f"\n{title}\n{output.escape(body)}" + ("" if body.endswith("\n") else "\n")
     return text
-
-
-def _age(created: str, now: datetime.datetime) -> str:
-    """How long ago, in words; a time that cannot be read is a dash."""
-    try:
-        then = datetime.datetime.fromisoformat(created)
-        seconds = (now - then).total_seconds()
-    except (ValueError, TypeError, OverflowError):
-        return "-"
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        n = int(seconds // size)
-        if n >= 1:
-            return f"{n} {unit}{'s' if n > 1 else ''} ago"
-    return "just now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import click
@@ -9,14 +10,15 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.confirm import confirm_deletion
-from localllm.cli.options import ModelName
+from localllm.cli.options import ModelName, sound_catalogue
 from localllm.errors import ArgumentError, FileError
 from localllm.store import catalog, copies, download, wanted
-from localllm.store.catalog import Catalog, Entry
+from localllm.store.catalog import Catalog, Entry, UnknownModelError
 from localllm.store.foreign import stores
 from localllm.store.index import Model, Store
 from localllm.store.lockfile import Lockfile
-from localllm.store.resolve import local_refs
+from localllm.store.ref import Ref, parse
+from localllm.store.resolve import exact_refs, local_refs
 from localllm.store.transfer import partials
 from localllm.store.transfer.partials import Waiting
 from localllm.store.wanted import PathName
@@ -37,13 +39,15 @@ class _Doomed:
 def command(names: tuple[str, ...], yes: bool) -> None:
     """Delete models, and the parts of interrupted downloads of them.
 
+    NAME is the whole name, as `localllm list` shows it or as the model was pulled by.
     Files that were imported in place stay where they are, and a file that another name shares stays
     for that one. Models of other programs are never deleted.
     """
-    known = catalog.load()
+    known = sound_catalogue()
     places = paths.current()
     store = Store(places.models)
-    doomed = [_doomed(name, store, known, places) for name in names]
+    doomed = list({each.label: each for each in
+                   (_doomed(name, store, known, places) for name in names)}.values())  # fmt: skip
     _require_unused(store, doomed)
     if not yes:
         sizes = [f"{each.label} ({output.size_text(each.size)})" for each in doomed]
@@ -73,23 +77,33 @@ def _doomed(name: str, store: Store, known: Catalog, places: paths.Paths) -> _Do
             f"{name[:200]!a} is a path and no model name",
             "A file is yours to delete. A model name looks like smollm2:135m.",
         )
-    refs = local_refs(asked.ref, known, Lockfile())
+    refs = exact_refs(asked.ref, known, Lockfile())
     model = next(filter(None, map(store.find, refs)), None)
-    entry = known.find(asked.ref)
+    entry = next((each for each in known if each.ref == asked.ref), None)
     labels = {str(ref) for ref in refs}
-    waiting = tuple(each for each in partials.listing(places.downloads) if each.label in labels)
+    begun = partials.listing(places.downloads)
+    waiting = tuple(each for each in begun if each.label in labels)
     cached = download.cached_bytes(entry, places.downloads) if entry else 0
     if model is None and not cached and not waiting:
-        raise catalog.UnknownModelError(
-            f"{asked.ref} is not on this machine",
-            catalog.suggestion(asked.ref, [each.ref for each in store.list()])
-            or "See: localllm list",
-        )
+        raise _not_here(asked.ref, store, known, [each.label for each in begun])
     label = str(model.ref if model else entry.ref if entry else asked.ref)
     size = cached + sum(each.disk_bytes for each in waiting)
     if model is not None and not model.elsewhere:
         size += sum(path.stat().st_size for path in model.files if not copies.is_shared(path))
     return _Doomed(label, model, entry, waiting, size)
+
+
+def _not_here(ref: Ref, store: Store, known: Catalog, begun: list[str]) -> UnknownModelError:
+    """The error for a name that is none here exactly: what it may mean is only hinted at."""
+    short = next((each for each in local_refs(ref, known, Lockfile()) if store.find(each)), None)
+    here = [each.ref for each in store.list()]
+    for label in begun:
+        with contextlib.suppress(ArgumentError):  # a label may be anything
+            here.append(parse(label))
+    hint = catalog.suggestion(ref, here) or "See: localllm list"
+    if short is not None:
+        hint = f"`rm` takes whole names. Did you mean {short}?"
+    return UnknownModelError(f"{ref} is not on this machine", hint)
 
 
 def _require_unused(store: Store, doomed: list[_Doomed]) -> None:

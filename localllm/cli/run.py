@@ -180,7 +180,7 @@ def _answer_once(model: str, text: str, wishes: Wishes, *, as_json: bool) -> int
         with Interrupts(session.cancel):
             shown = view.show(asker.ask(messages, params, wishes.think))
         facts = report.facts(found, session, params, wishes.opening.kv_type, shown.finish_reason)
-        recorded = Recorder(enabled=wishes.record).save(session)
+        recorded = Recorder(enabled=wishes.record).save(found, session)
     if as_json:
         output.emit(json.dumps(output.finite(report.with_text(facts, shown))) + "\n")
     else:

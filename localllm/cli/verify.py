@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from localllm import paths
+from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.options import Found, ModelName, find_model
 from localllm.errors import ArgumentError, FileError
@@ -137,10 +137,7 @@ def _on_record(record: Record | None, n_files: int) -> tuple[list[str], list[int
 def _with_hashes(model: Model, hashes: Sequence[tuple[Path, int, str]]) -> Record:
     record = model.record
     if record is None:
-        import datetime
-
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        record = Record(model.size, "", "a file of your own", now)
+        record = Record(model.size, "", "a file of your own", moments.iso())
     before = record.files if len(record.files) == len(hashes) else ()
     files = [
         replace(before[i], sha256=sha256) if before else FileRecord(path.name, size, sha256)

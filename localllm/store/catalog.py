@@ -171,7 +171,8 @@ def load(source: Path | None = None) -> Catalog:
         try:
             own_entries, own_sizes = _load(each)
         except FormatError as e:
-            e.hint = e.hint or f"The file is in the folder {each}"
+            mend = "reinstall localllm" if each == shipped else "correct it, or move it away"
+            e.hint = e.hint or f"The file is in the folder {each}: {mend}."
             raise
         # A user's size hides a shipped file of that name, and the other way round.
         entries = {ref: e for ref, e in entries.items() if ref not in own_sizes} | own_entries

@@ -133,7 +133,7 @@ def read(path: Path) -> Family:
     """The tables of a file. Raises `FormatError` naming the file and the field."""
     try:
         document = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise FormatError(f"cannot read the catalogue file {path}: {e}") from e
     name = _field(path.name, document, "name", str)
     where = f"{path.name}: {name}"

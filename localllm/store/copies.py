@@ -7,12 +7,12 @@ Files are shared by hard links where the disk has them; else a record refers to 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localllm import moments
 from localllm.errors import ArgumentError, FileError
 from localllm.paths import ensure
 from localllm.store import wanted
@@ -156,7 +156,7 @@ def _referring(store: Store, ref: Ref, files: Sequence[Path]) -> list[Model]:
 def is_shared(path: Path) -> bool:
     """Whether another name holds the file too, so that deleting this one frees nothing."""
     try:
-        return path.stat().st_nlink > 1
+        return path.is_symlink() or path.stat().st_nlink > 1
     except OSError:
         return False
 
@@ -183,7 +183,7 @@ def _recorded(
             size=sum(file.size for file in files),
             sha256=files[0].sha256 if len(files) == 1 else "",
             source=source,
-            added=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            added=moments.iso(),
             architecture=origin.architecture,
             quantization=origin.quantization,
             licence=origin.licence,

@@ -98,6 +98,12 @@ def cached_bytes(entry: Entry, folder: Path) -> int:
     return sum(wheel.stat().st_size for wheel in wheels if wheel.is_file())
 
 
+def cached_at(entry: Entry, folder: Path) -> float:
+    """When the latest of these parts came, in seconds since 1970; 0.0 if there is none."""
+    wheels = (folder / part.wheel for part in entry.parts)
+    return max((wheel.stat().st_mtime for wheel in wheels if wheel.is_file()), default=0.0)
+
+
 def forget_parts(entry: Entry, folder: Path) -> None:
     """Deletes the finished parts of a model from the download folder."""
     for part in entry.parts:

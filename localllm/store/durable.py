@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,19 @@ def replacing(final: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
         raise
     fsync_folder(final.parent)
+
+
+def existing(folder: Path) -> Path:
+    """The folder itself, or its nearest parent that exists."""
+    return next((each for each in (folder, *folder.parents) if each.exists()), Path(folder.anchor))
+
+
+def free_disk(folder: Path) -> int | None:
+    """Bytes that are free where a folder lies or will lie; None where the system does not say."""
+    try:
+        return shutil.disk_usage(existing(folder)).free
+    except OSError:
+        return None
 
 
 def fsync_folder(folder: Path) -> None:

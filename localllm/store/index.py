@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from localllm.errors import FileError
 from localllm.store import record as records
 from localllm.store.durable import disk_error, fsync_folder, replacing
 from localllm.store.record import Record
@@ -72,7 +73,7 @@ class Store:
         lead out of the store."""
         whole = self.path(ref)
         try:
-            if any(each.is_symlink() for each in self._folders(ref)):
+            if self._link(ref) is not None:
                 return None
             expected = (whole,) if whole.is_file() else self._split_files(ref)
             record, problem = self._read_record(ref)
@@ -110,6 +111,18 @@ class Store:
             elsewhere=elsewhere,
         )
 
+    def require_inside(self, ref: Ref) -> None:
+        """Raises `FileError` if a folder of the name is a link, which may lead out of the store."""
+        if (link := self._link(ref)) is not None:
+            raise FileError(
+                f"{link} is a link, and links to folders in the store are not followed",
+                f"To keep models on another disk, make {self.folder} the link, or set "
+                "LOCALLLM_HOME.",
+            )
+
+    def _link(self, ref: Ref) -> Path | None:
+        return next((each for each in self._folders(ref) if each.is_symlink()), None)
+
     def touch(self, ref: Ref) -> None:
         """Notes that a model is used now. A disk that refuses costs only the note."""
         path = self.used_path(ref)
@@ -119,6 +132,7 @@ class Store:
 
     def record(self, ref: Ref, record: Record) -> None:
         """Writes the record of a model, whole or not at all."""
+        self.require_inside(ref)
         path = self._record_path(ref)
         document = {"name": str(ref), **record.document()}
         try:

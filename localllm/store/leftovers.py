@@ -34,20 +34,24 @@ class Leftover:
     what: str  # for people
     paths: tuple[Path, ...]
     size: int  # bytes on the disk
+    modified: float  # seconds since 1970 when it was last written, or read if that is what counts
     waiting: Waiting | None = None  # a download that can be taken up again
 
 
-def find(paths: Paths, catalog: Catalog) -> list[Leftover]:
-    """All of them. Raises `FileError` if a folder cannot be read."""
+def find(paths: Paths, catalog: Catalog, older_than_s: float = 0.0) -> list[Leftover]:
+    """All of them, or those that nobody has touched for so many seconds. Raises `FileError` if a
+    folder cannot be read."""
     store = Store(paths.models)
-    return [
+    found = (
         *_downloads(paths.downloads),
         *_wheels(paths.downloads, catalog),
         *_temporary(paths),
         *_records(store),
         *_marks(store),
         *_tokenizers(paths.cache / "tokenizers"),
-    ]
+    )
+    latest = time.time() - older_than_s
+    return [each for each in found if older_than_s <= 0 or each.modified <= latest]
 
 
 def remove(leftover: Leftover) -> None:
@@ -69,7 +73,7 @@ def _downloads(folder: Path) -> Iterator[Leftover]:
             what = f"{waiting.label or waiting.name}: a download that is not complete"
             yield Leftover(
                 "download", what, (files.data, files.journal, files.note), waiting.disk_bytes,
-                waiting,
+                waiting.modified, waiting,
             )  # fmt: skip
 
 
@@ -78,7 +82,8 @@ def _wheels(folder: Path, catalog: Catalog) -> Iterator[Leftover]:
         paths = tuple(path for part in entry.parts if (path := folder / part.wheel).is_file())
         if paths:
             what = f"{entry.ref}: parts of a download that is not complete"
-            yield Leftover("download", what, paths, sum(map(allocated, paths)))
+            size, modified = sum(map(allocated, paths)), max(map(_written, paths))
+            yield Leftover("download", what, paths, size, modified)
 
 
 def _temporary(paths: Paths) -> Iterator[Leftover]:
@@ -99,11 +104,12 @@ def _temporary(paths: Paths) -> Iterator[Leftover]:
             if path.name.endswith(TEMPORARY) and is_left(path):
                 yield Leftover(
                     "temporary", f"{path.name}: of a process that is gone", (path,),
-                    allocated(path),
+                    allocated(path), _written(path),
                 )  # fmt: skip
     for path in _below(paths.cache / "tokenizers"):
-        if path.suffix == ".part" and _age(path) > _UNFINISHED_S:
-            yield Leftover("temporary", f"{path.name}: never finished", (path,), allocated(path))
+        if path.suffix == ".part" and (modified := _touched(path)) < time.time() - _UNFINISHED_S:
+            what = f"{path.name}: never finished"
+            yield Leftover("temporary", what, (path,), allocated(path), modified)
 
 
 def _records(store: Store) -> Iterator[Leftover]:
@@ -128,7 +134,7 @@ def _records(store: Store) -> Iterator[Leftover]:
             where = f", which lay at {record.elsewhere[0]}" if lost else ""
             yield Leftover(
                 "record", f"{ref}: the record of a file that is gone{where}", (path,),
-                allocated(path),
+                allocated(path), _written(path),
             )  # fmt: skip
 
 
@@ -138,15 +144,17 @@ def _marks(store: Store) -> Iterator[Leftover]:
         is_mark = path.name.startswith(".") and path.name.endswith(".used")
         if is_mark and path not in known and path.stat().st_size == 0:
             yield Leftover(
-                "used mark", f"{path.name}: when a model was used that is gone", (path,), 0
-            )
+                "used mark", f"{path.name}: when a model was used that is gone", (path,), 0,
+                _written(path),
+            )  # fmt: skip
 
 
 def _tokenizers(folder: Path) -> Iterator[Leftover]:
     for path in _below(folder):
-        if path.suffix == ".merges" and _age(path) > TOKENIZER_DAYS * _DAY_S:
+        oldest = time.time() - TOKENIZER_DAYS * _DAY_S
+        if path.suffix == ".merges" and (modified := _touched(path)) < oldest:
             what = f"{path.name[:12]}: a vocabulary's merges, not read for {TOKENIZER_DAYS} days"
-            yield Leftover("tokenizer", what, (path,), allocated(path))
+            yield Leftover("tokenizer", what, (path,), allocated(path), modified)
 
 
 def _below(folder: Path, *, deep: bool = False) -> list[Path]:
@@ -164,9 +172,16 @@ def _below(folder: Path, *, deep: bool = False) -> list[Path]:
     return sorted(found)
 
 
-def _age(path: Path) -> float:
-    """Seconds since a file was last read or written."""
+def _written(path: Path) -> float:
+    """When a file was last written, in seconds since 1970; now if it cannot be asked."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _touched(path: Path) -> float:
+    """When a file was last read or written."""
     with contextlib.suppress(OSError):
-        stat = path.stat()
-        return time.time() - max(stat.st_atime, stat.st_mtime)
-    return 0.0
+        return max(path.stat().st_atime, _written(path))
+    return time.time()

@@ -115,7 +115,7 @@ class Lockfile:
             if self.path.stat().st_size > MAX_BYTES:
                 raise FormatError(f"{self.path} has more than {MAX_BYTES} bytes", self._hint())
             data = self.path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}, {}
         except OSError as e:
             raise disk_error("read", self.path, e) from e

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from localllm import moments
 from localllm.errors import FileError, FormatError, UnsupportedError
 from localllm.paths import Paths, ensure
 from localllm.store.digest import full_digest
@@ -38,6 +38,7 @@ def pull_offer(
     `FileError`, `FormatError`; what has come by then is kept.
     """
     store = Store(ensure(paths.models))
+    store.require_inside(offer.ref)
     before = store.find(offer.ref)
     if before is not None and _is_another(before, offer):
         raise FileError(
@@ -79,7 +80,7 @@ def record_of(offer: Offer, files: Sequence[FileRecord]) -> Record:
         size=sum(file.size for file in files),
         sha256=files[0].sha256 if len(files) == 1 else "",
         source=f"{offer.source}: {offer.repository}",
-        added=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        added=moments.iso(),
         architecture=offer.architecture,
         quantization=offer.quantization,
         licence=offer.licence,

@@ -89,6 +89,16 @@ def local_refs(ref: Ref, catalog: Catalog, lock: Lockfile) -> tuple[Ref, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def exact_refs(ref: Ref, catalog: Catalog, lock: Lockfile) -> tuple[Ref, ...]:
+    """The names under which the model lies that `ref` means exactly: itself, what it was pulled by,
+    and the same size and quantization in another spelling. Nothing is filled in."""
+    names = [ref, _noted(lock, ref)]
+    request = catalog.request(ref)
+    if request is not None and request.quantization and ref.tag.startswith(request.size.size):
+        names.append(request.ref_as(request.quantization))
+    return tuple(dict.fromkeys(names))
+
+
 def _noted(lock: Lockfile, ref: Ref) -> Ref:
     """What the lock file calls a name. A damaged one must not keep models from their use: pulls say
     what is wrong with it."""

@@ -54,9 +54,10 @@ def test_json_is_stable(home: Path) -> None:
     absent = [row for row in rows if row["state"] == "available"]
     assert absent and {tuple(row) for row in absent} == {
         ("name", "state", "size", "quantization", "architecture", "engine", "digest",
-         "download_size", "downloaded", "licence", "source", "used"),
+         "download_size", "downloaded", "licence", "source", "used", "modified"),
     }  # fmt: skip
     assert {"native", "llama.cpp"} >= {row["engine"] for row in absent}
+    assert len({row["name"] for row in rows}) == len(rows)  # also of what two sources have
 
 
 def test_empty_store_teaches(tmp_path: Path) -> None:

@@ -44,10 +44,12 @@ def test_pull_then_list_show_run_rm(made: MadeUp) -> None:
     answer = json.loads(run(made, "run", "madeup:1k", "--json", "say yes").stdout)
     assert (answer["text"], answer["digest"]) == ("yes", shown["digest"])
 
-    assert run(made, "rm", "madeup").returncode == 2  # nobody to ask
-    gone = run(made, "rm", "-y", "madeup")
+    assert run(made, "rm", "madeup:1k").returncode == 2  # nobody to ask
+    short = run(made, "rm", "-y", "madeup").stderr
+    assert is_error(short, "madeup is not on this machine", hint="Did you mean madeup:1k?")
+    gone = run(made, "rm", "-y", "MadeUp:1K", "madeup:1k")
     assert gone.stdout == f"madeup:1k deleted, {size} B freed\n"
-    assert is_error(run(made, "rm", "-y", "madeup").stderr, "madeup is not on this machine")
+    assert is_error(run(made, "rm", "-y", "madeup:1k").stderr, "madeup:1k is not on this machine")
 
 
 def test_run_pulls_and_says_so(made: MadeUp) -> None:
@@ -143,7 +145,8 @@ def test_list_all_and_partial(made: MadeUp) -> None:
     (row,) = json.loads(run(made, "list", "--json").stdout)
     assert row["state"] == "partial"
     assert row["downloaded"] == made.wheels[0].stat().st_size < row["download_size"]
-    assert run(made, "rm", "-y", "madeup").returncode == 0
+    assert row["modified"] is not None and ", just now" in run(made, "list").stdout
+    assert run(made, "rm", "-y", "madeup:1k").returncode == 0
     assert run(made, "list", "--json").stdout == "[]\n"
 
 
@@ -310,6 +313,33 @@ def test_doctor_goes_on_where_home_is_a_file(made: MadeUp) -> None:
     assert facts["engine"]["isa"] == "avx2"
     (problem,) = facts["problems"]
     assert str(home) in problem and "LOCALLLM_HOME" in problem
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "what", "advice"),
+    [
+        ("models.lock.json", b"{", "models.lock.json is damaged", "Repair it, or delete it"),
+        ("models.lock.json", b"\xff\xfe", "models.lock.json is damaged", "Repair it, or delete it"),
+        ("catalog/x.toml", b"name = 1", "x.toml: name must be", "move it away."),
+        ("catalog/x.toml", b"a = " + b"[" * 5000, "cannot read the catalogue", "move it away."),
+    ],
+)
+def test_doctor_says_which_file_is_damaged(
+    made: MadeUp, file: str, data: bytes, what: str, advice: str
+) -> None:
+    """And the commands that look after what is here work all the same."""
+    path = made.catalog_folder.parent / "home" / "config" / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    done = run(made, "doctor", "--json", "--no-roofs")
+    assert (done.returncode, done.stderr) == (1, "")
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert what in problem and advice in problem and str(path.parent) in problem
+    for args in (("list", "--all"), ("gc", "--dry-run")):
+        assert run(made, *args).returncode == 0
+    gone = run(made, "rm", "-y", "madeup:1k")
+    assert gone.returncode == 1 and is_error(gone.stderr, "madeup:1k is not on this machine")
+    assert ("note: " in gone.stderr) == file.endswith("toml")
 
 
 def test_doctor_warns_of_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

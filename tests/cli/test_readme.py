@@ -1,15 +1,21 @@
-"""Every command in the README works as it stands, in the order of the page, in an empty home."""
+"""Every command in the README works as it stands, in the order of the page, in an empty home; those
+in the text with words in capitals are parsed, and run where nobody has to be asked or served."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
+
+from localllm.cli.main import cli
+from localllm.errors import ArgumentError
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,6 +56,50 @@ def test_command(command: str, home: dict[str, str]) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def inline_commands() -> list[str]:
+    """Those in the text between blocks, which may go over two lines."""
+    text = re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL)
+    found = (" ".join(each.split()) for each in re.findall(r"`(localllm\s[^`]+)`", text))
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("command", inline_commands())
+def test_inline_command_parses(command: str) -> None:
+    """The command is there, and takes these options and as many arguments."""
+    _, name, *args = shlex.split(command)
+    with cli.make_context("localllm", ["--", name]) as ctx:
+        found = cli.get_command(ctx, name)
+        assert found is not None, name
+        if "--help" in args:
+            args.remove("--help")  # ends there whatever comes with it
+            assert found.get_help(ctx)
+            return
+        with found.make_context(name, args, parent=ctx) as inner:
+            assert inner.command is found
+
+
+def test_inline_commands_are_found_and_judged() -> None:
+    assert {"localllm recommend", "localllm import PATH NAME"} <= set(inline_commands())
+    for bad in ("localllm recommend --speed", "localllm import", "localllm replay a b"):
+        with pytest.raises((click.UsageError, ArgumentError)):
+            test_inline_command_parses(bad)
+    with pytest.raises((AssertionError, click.UsageError)):
+        test_inline_command_parses("localllm fetch NAME")
+
+
+@pytest.mark.parametrize("name", ["search", "recommend", "plan", "list", "outdated", "gc", "help"])
+def test_inline_command_runs(name: str, home: dict[str, str]) -> None:
+    line = next((each for each in inline_commands() if each.split()[1] == name), f"localllm {name}")
+    line = line.replace("NAME", "smollm2:135m").replace("WORD", "smollm")
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env=home, cwd=home["HOME"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() or name in ("outdated", "gc")
 
 
 def test_there_are_commands() -> None:

@@ -282,24 +282,6 @@ def test_list(home: Path) -> None:
     }  # fmt: skip
 
 
-def test_ages() -> None:
-    import datetime
-
-    from localllm.cli.replay import _age
-
-    now = datetime.datetime(2026, 11, 29, 18, tzinfo=datetime.timezone.utc)
-    ages = {
-        "2026-11-29T18:00:00+00:00": "just now",
-        "2026-11-29T19:00:00+00:00": "just now",  # a clock that was set back
-        "2026-11-29T17:58:59+00:00": "1 minute ago",
-        "2026-11-29T17:00:00+01:00": "2 hours ago",
-        "2026-11-27T17:00:00+00:00": "2 days ago",
-        "2026-11-29T17:00:00": "-",
-        "\x1b[31m": "-",
-    }
-    assert {text: _age(text, now) for text in ages} == ages
-
-
 def test_show(home: Path) -> None:
     answer = record(home, text="a \x1b[31mred\x1b[0m word", title="\x1btitle\nx", seed=5)
     done = replay(home, "--show", answer.id[:5])

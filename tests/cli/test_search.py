@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+from stand_ins import small_models
 from stand_ins.command_line import cli, is_error
 from stand_ins.hub_server import HubServer, Repo
 
@@ -65,7 +67,10 @@ def test_recommend(tmp_path: Path) -> None:
     done = cli("recommend", home=tmp_path)  # the fake machine: 4 GiB free, 12.5 GB/s
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].split()[:5] == ["NAME", "PARAMETERS", "DOWNLOAD", "MEMORY", "TOKENS/S"]
+    assert lines[0].split()[:7] == [
+        "NAME", "PARAMETERS", "DOWNLOAD", "MEMORY", "TOKENS/S", "SPEED", "IS",
+    ]  # fmt: skip
+    assert {line.split()[7] for line in lines[1:]} == {"assumed"}, lines
     assert 2 <= len(lines) <= 11
     assert "12.5 GB/s, measured here" in done.stderr and "65% with native" in done.stderr
     found = json.loads(cli("recommend", "--json", home=tmp_path).stdout)
@@ -74,6 +79,52 @@ def test_recommend(tmp_path: Path) -> None:
         assert model["memory_bytes"] <= found["usable_bytes"] and model["tokens_per_s"] >= 5
         assert model["here"] is False
     assert [model["name"] for model in found["models"]] == [line.split()[0] for line in lines[1:]]
+
+
+def test_recommend_uses_what_was_measured(tmp_path: Path) -> None:
+    """By a bench; only for the file that is here, and as it runs by default."""
+    file = tmp_path / "models" / "llama3.2@3b-q4_k_m.gguf"
+    file.parent.mkdir()
+    file.write_bytes(small_models.gguf())
+    env = {"TEST_FAKE_SESSION": "measured_session", "TIMES": ""}
+    assert cli("bench", "llama3.2:3b-q4_k_m", home=tmp_path, env=env).returncode == 0
+    (kept,) = json.loads((tmp_path / "cache" / "speeds.json").read_text())["models"]
+    assert (kept["tokens_per_s"], kept["depth"]) == (pytest.approx(100, 0.1), 1024)
+    assert kept["by"] in ("bench", "run")  # how busy this machine is decides
+    kept["weight_bytes"] = 2e9  # as if the file were a whole one
+
+    def bases(**changed: object) -> dict[str, str]:
+        document = {"version": 1, "models": [{**kept, **changed}]}
+        (tmp_path / "cache" / "speeds.json").write_text(json.dumps(document))
+        done = cli("recommend", "--json", "--limit=100", home=tmp_path)
+        return {m["name"]: m["basis"] for m in json.loads(done.stdout)["models"]}
+
+    mine = bases()
+    assert mine["llama3.2:3b-q4_k_m"] == "measured"
+    assert "llama3.2:3b-q4_k_m" in set(mine.values())  # of like size
+    for other in ({"isa": "scalar"}, {"n_threads": 1}):
+        assert set(bases(**other).values()) == {"assumed"}
+
+
+def test_a_disk_that_is_full_is_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from click.testing import CliRunner
+    from stand_ins import fake_session
+
+    from localllm.cli import recommend
+
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "localllm.session", fake_session)
+    for free, n in ((1 << 40, 2), (1_000_000_000, 1), (1000, 0)):
+        monkeypatch.setattr(recommend, "free_disk", lambda folder, free=free: free)
+        done = CliRunner().invoke(recommend.command, ["--json"])
+        found = json.loads(done.stdout)
+        assert found["disk_free_bytes"] == free
+        assert all(model["weight_bytes"] <= free for model in found["models"])
+        assert (len(found["models"]) >= n) if n else not found["models"]
+    said = CliRunner().invoke(recommend.command, [])
+    assert "tokens, and 1.0 kB of disk are free." in capsys.readouterr().err + said.output
 
 
 def test_recommend_marks_what_is_here(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import pytest
 from stand_ins import small_models
 from stand_ins.command_line import cli, is_error
 
+from localllm.errors import FileError
 from localllm.store import copies, leftovers
-from localllm.store.index import Store
+from localllm.store.index import Record, Store
 from localllm.store.ref import parse
 from localllm.store.transfer.partials import Files
 
@@ -256,6 +257,16 @@ def test_gc(home: Path) -> None:
     assert {path for path in home.rglob("*") if path.is_file()} == everything
     found = json.loads(ok(home, "gc", "--dry-run", "--json").stdout)
     assert {item["kind"] for item in found["items"]} == set(made) and not found["deleted"]
+    # What is younger than asked for stays; the vocabulary is 91 days old.
+    for span, kinds in (("0m", set(made)), ("1w", {"tokenizer", "download"}), ("92d", set())):
+        os.utime(made["download"], (1, 1))
+        for path in made["download"].with_suffix(".json"), made["download"].with_suffix(".journal"):
+            if path.exists():
+                os.utime(path, (time.time() - 8 * 86400,) * 2)
+        kept = json.loads(ok(home, "gc", "--dry-run", "--json", "--older-than", span).stdout)
+        assert {item["kind"] for item in kept["items"]} == kinds
+    assert "8 days ago" in ok(home, "gc", "--dry-run").stdout
+    refused(home, "gc", "--older-than", "soon", why="no span of time", hint="7d", code=2)
     ok(home, "gc", "--yes")
     left = {path for path in home.rglob("*") if path.is_file()}
     assert everything - left == {*made.values(), made["download"].with_suffix(".json")}
@@ -267,7 +278,9 @@ def test_a_download_that_is_not_complete(home: Path) -> None:
     (row,) = [row for row in rows(home, "list") if row["state"] == "partial"]
     assert row["name"] == f"hf.co/a/b{EVIL}" and row["download_size"] == 10_000
     shown = ok(home, "list").stdout
-    assert "partial, 0 B of 10.0 kB" in shown and not set("\x1b\x07\u202e") & set(shown)
+    assert "partial, 0 B of 10.0 kB downloaded, just now" in shown and not set(
+        "\x1b\x07\u202e"
+    ) & set(shown)
     files = Files(home / "cache" / "downloads", "ab" * 32)
     files.write_note("m.gguf", "hf.co/a/b:q4_0", "https://x", 10_000)
     assert "hf.co/a/b:q4_0 deleted" in ok(home, "rm", "-y", "hf.co/a/b:Q4_0").stdout
@@ -283,6 +296,54 @@ def test_a_folder_that_is_a_link_is_not_entered(home: Path, tmp_path: Path) -> N
     (home / "models" / ".z.1.99999999.tmp").symlink_to(outside / "y.json")
     ok(home, "gc", "--yes")
     assert len(list(outside.iterdir())) == 2
+
+
+def test_models_behind_a_link_are_not_the_stores(home: Path, tmp_path: Path) -> None:
+    """A link to a folder leads out: nothing behind it is shown, hashed, run or deleted; a link to a
+    file is a file that the user put there, of which only the link is the store's."""
+    outside = tmp_path / "outside"
+    (outside / "user").mkdir(parents=True)
+    for name in ("x@q4_0.gguf", "user/y@q4_0.gguf"):
+        (outside / name).write_bytes(DATA)
+    (outside / "x@q4_0.json").write_text(json.dumps(RECORD))
+    (home / "models" / "hf.co").symlink_to(outside)
+    (home / "models" / "link.gguf").symlink_to(outside / "x@q4_0.gguf")
+    before = {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
+    names = [row["name"] for row in rows(home, "list")]
+    assert names == ["link", "one"]
+    assert [row["name"] for row in rows(home, "verify")] == names
+    for name in ("hf.co/x:q4_0", "hf.co/user/y:q4_0"):
+        for args in (("rm", "-y", name), ("verify", name), ("show", name), ("cp", name, "z")):
+            assert cli(*args, home=home).returncode != 0, args
+    ok(home, "gc", "--yes")
+    with pytest.raises(FileError, match="links to folders in the store are not followed") as e:
+        Store(home / "models").record(parse("hf.co/user/y:q4_0"), Record(1, "", "s", "a"))
+    assert "LOCALLLM_HOME" in str(e.value.hint)
+    assert ok(home, "rm", "-y", "link").stdout == "link deleted, 0 B freed\n"
+    own = home / "models" / "hf.co" / "user" / "y@q4_0.gguf"
+    ok(home, "import", str(own), "mine")  # named by its path it is a file like any other
+    ok(home, "rm", "-y", "mine")
+    assert {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()} == before
+
+
+def test_rm_takes_whole_names(home: Path) -> None:
+    for name in ("llama3.2@1b-q4_k_m", "llama3.2@1b-q8_0", "mine@2b", "hf.co/a/b@q4_k_m"):
+        path = home / "models" / f"{name}.gguf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(DATA)
+    for name, hint in (
+        ("llama3.2", "Did you mean llama3.2:1b-q4_k_m or llama3.2:1b-q8_0?"),
+        ("llama3.2:1b", "whole names. Did you mean llama3.2:1b-q4_k_m?"),
+        ("llama3.2:1b-q4_k", "Did you mean llama3.2:1b-q4_k_m or llama3.2:1b-q8_0?"),
+        ("min", "Did you mean mine:2b?"),
+        ("mine", "Did you mean mine:2b?"),
+        ("hf.co/a/b", "Did you mean hf.co/a/b:q4_k_m?"),
+    ):
+        refused(home, "rm", "-y", name, why=f"{name} is not on this machine", hint=hint)
+    assert len(rows(home, "list")) == 5
+    for name in ("Llama3.2:1B-Instruct-Q4_K_M", "llama3.2:1b-q8_0", "mine:2b"):
+        ok(home, "rm", "-y", name)
+    assert [row["name"] for row in rows(home, "list")] == ["hf.co/a/b:q4_k_m", "one"]
 
 
 def test_hostile_settings_are_shown_escaped(home: Path) -> None:

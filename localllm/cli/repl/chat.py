@@ -208,7 +208,7 @@ class Chat:
                 if len(asked) > 1:
                     e.hint = _CONTEXT_HINT
                 raise
-        identity = self._recorder.save(self.session)
+        identity = self._recorder.save(self.found, self.session)
         nothing = shown.finish_reason == "cancelled" and not (shown.text or shown.reasoning)
         if not nothing:
             message: Message = {"role": "assistant", "content": shown.text}

@@ -5,7 +5,6 @@ They hold what people wrote: their folder and the files are readable only by the
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localllm import paths
+from localllm import moments, paths
 from localllm.errors import ArgumentError, FileError, FormatError
 from localllm.params import GenerateParams
 from localllm.store.durable import disk_error, replacing
@@ -124,7 +123,7 @@ def _refused(action: str, path: Path, error: OSError) -> FileError:
 
 
 def _json(saved: Saved) -> str:
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    now = moments.iso()
     return json.dumps({"version": VERSION, "saved": now, **vars(saved)}, indent=1) + "\n"
 
 
