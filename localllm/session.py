@@ -57,7 +57,7 @@ class Session:
     def __init__(
         self, parts: Parts, load_s: float = 0.0, label: str = "", digest: str | None = None
     ) -> None:
-        from localllm.engine.transcript import Transcript
+        from localllm.engine.transcripts import Transcripts
 
         self._parts, self._engine, self._tokenizer = parts, parts.engine, parts.text.tokenizer
         self.info = SessionInfo(
@@ -78,7 +78,7 @@ class Session:
         self.notes: tuple[str, ...] = ()
         self.answer: Answer | None = None
         self._label, self._digest = label or str(parts.path), digest
-        self._transcript = Transcript()
+        self._transcripts = Transcripts()
         self._cancelled = threading.Event()
         self._worker: threading.Thread | None = None
 
@@ -154,14 +154,15 @@ class Session:
         marked, pictures = take_pictures(messages, self._engine)
         prompt = with_pictures(template.prompt(marked, **options), pictures)
         self.notes += prompt.repairs
+        asked = self._transcripts.ids_of(prompt)
         yield from self._answer(
             Question(
-                self._transcript.ids_of(prompt),
+                asked.ids,
                 params,
                 title=_title(messages),
                 reasoning=template.reasoning,
                 opened=prompt.opens_reasoning,
-                in_transcript=True,
+                asked=asked,
             )
         )
 
@@ -230,10 +231,8 @@ class Session:
 
     def forget(self) -> None:
         """Drops the kept tokens: the next prompt is computed from its beginning."""
-        from localllm.engine.transcript import Transcript
-
         self._end_answer()
-        self._transcript = Transcript()
+        self._transcripts.clear()
         self._engine.forget()
 
     def cancel(self) -> None:
@@ -363,8 +362,8 @@ class Session:
     def _keep(self, question: Question, given: list[Chunk]) -> None:
         """Makes the record of an answer, and what the next turn can build on."""
         token_ids = tuple(token for chunk in given for token in chunk.token_ids)
-        if question.in_transcript:
-            self._transcript.add_answer(token_ids, self._tokenizer)
+        if question.asked is not None:
+            self._transcripts.add_answer(question.asked, token_ids)
         self.answer = Answer(
             fingerprint=self._fingerprint(question.params.changed(), question.prompt),
             model=self._label,

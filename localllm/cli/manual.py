@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "LOCALLLM_NO_RECORDS": "If it is set, no answer is recorded. Records that are there stay: "
     "localllm replay --delete-all deletes them.",
     "LOCALLLM_NO_HISTORY": "If it is set, what is typed at the prompt of run is not kept.",
-    "LOCALLLM_API_KEY": "What pull sends to a localllm that shares its models with a key.",
+    "LOCALLLM_API_KEY": "HOST:PORT=KEY ...: what pull sends to a share that asks for a key.",
     "LOCALLLM_DEBUG": "If it is set, internal errors show where they happened.",
     "NO_COLOR": "If it is set, there are no colours and no bars of special characters.",
     "TERM": "With the value dumb nothing on the screen is drawn over.",

@@ -13,6 +13,7 @@ import click
 
 from localllm import paths
 from localllm.cli import output
+from localllm.cli.api_keys import read_keys
 from localllm.cli.options import ModelName, existing_file
 from localllm.errors import ArgumentError
 from localllm.store import catalog, download, sources, wanted
@@ -22,15 +23,18 @@ from localllm.store.lockfile import Lockfile
 from localllm.store.offer import Offer
 from localllm.store.pull import pull_offer, with_known
 from localllm.store.ref import Ref
-from localllm.store.wanted import PathName, PlainName, Wanted
+from localllm.store.wanted import PathName, PeerName, PlainName, Wanted
 
 
 @click.command("pull")
 @click.argument("names", metavar="NAME...", nargs=-1, type=ModelName())
 @click.option("--all", "everything", is_flag=True, help="Every model here of which there is news.")
 @click.option("--update", is_flag=True, help="Take the newest revision, not the pinned one.")
+@click.option("--api-key", metavar="KEY|@FILE", help="What the share at the address asks for.")
 @click.option("--json", "as_json", is_flag=True, help="Progress as JSON lines on stdout.")
-def command(names: tuple[str, ...], everything: bool, update: bool, as_json: bool) -> None:
+def command(
+    names: tuple[str, ...], everything: bool, update: bool, api_key: str | None, as_json: bool
+) -> None:
     """Bring models to this machine.
 
     NAME is a name of the catalogue (llama3.2:1b-q4_K_M), a repository of the Hugging Face Hub
@@ -55,10 +59,22 @@ def command(names: tuple[str, ...], everything: bool, update: bool, as_json: boo
         raise ArgumentError("no model was named", "See: localllm search, or pull --all")
     # All names first: a typing error in the last one should not wait for the first download.
     wishes = [_wish(name, known) for name in names]
+    key = "" if api_key is None else _key(api_key, wishes)
     for wish in wishes:
-        model = pull_wish(wish, known, update=update, as_json=as_json)
+        model = pull_wish(wish, known, update=update, as_json=as_json, key=key)
         if not as_json:
             output.emit(f"{model.ref} is ready: {model.path} ({output.size_text(model.size)})\n")
+
+
+def _key(given: str, wishes: Sequence[Entry | Wanted]) -> str:
+    """The key of `--api-key`, which is for one host. Raises `ArgumentError`, `FileError`."""
+    hosts = {wish.url for wish in wishes if isinstance(wish, PeerName)}
+    if len(hosts) != 1:
+        raise ArgumentError(
+            f"--api-key is for one share, and the names are of {len(hosts)}",
+            "Name models of one: localllm pull --api-key @FILE http://HOST:PORT/NAME",
+        )
+    return read_keys([given])[0]
 
 
 def _wish(name: str, known: Catalog) -> Entry | Wanted:
@@ -79,14 +95,20 @@ def _wish(name: str, known: Catalog) -> Entry | Wanted:
 
 
 def pull_wish(
-    wish: Entry | Wanted, known: Catalog, *, update: bool = False, as_json: bool = False
+    wish: Entry | Wanted,
+    known: Catalog,
+    *,
+    update: bool = False,
+    as_json: bool = False,
+    key: str = "",
 ) -> Model:
-    """Pulls one model and shows the progress, on stderr or (as JSON lines) on stdout."""
+    """Pulls one model and shows the progress, on stderr or (as JSON lines) on stdout. key: for the
+    share that it comes from."""
     if isinstance(wish, Entry):
         return pull_parts(wish, as_json=as_json)
     asked = sources.asked(wish, known)
     with output.waiting(f"{asked or 'the source'}: asking what there is"):
-        offer = sources.offer(wish, known, None if update else Lockfile())
+        offer = sources.offer(wish, known, None if update else Lockfile(), key)
     return pull_offered(offer, asked or offer.ref, as_json=as_json)
 
 

@@ -58,7 +58,7 @@ def command(names: tuple[str, ...], host: str, port: int, api_key: str | None) -
         address = f"http://{_reachable(host)}:{bound}/{name}"
         output.say(output.escape_line(f"There, type: localllm pull {address}"))
     if key is not None:
-        output.say(f"The key is read from {KEY_VARIABLE} there.")
+        output.say(f"with --api-key @FILE; or set {KEY_VARIABLE}={_reachable(host)}:{bound}=KEY")
     output.say("Ctrl-C ends the share.")
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
     thread.start()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localllm.engine.transcripts import Asked
     from localllm.params import GenerateParams
     from localllm.text.reasoning import ReasoningFormat
 
@@ -21,7 +22,7 @@ class Question:
     reasoning: ReasoningFormat | None = None  # how the answer marks reasoning, if it does
     opened: bool = False  # the prompt ends inside a reasoning block
     raw: bool = False  # a text to go on with, without a template
-    in_transcript: bool = False  # the next prompt may go on from here
+    asked: Asked | None = None  # where the next prompt may go on from
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from localllm.engine.exchange import Chunk
 from localllm.engine.request import (
@@ -25,10 +26,16 @@ from localllm.server.metrics import Metrics
 
 
 class Answering:
-    """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened."""
+    """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened.
+    answered: told of the token ids of each answer that came to its end."""
 
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        self._service, self._metrics = service, metrics
+    def __init__(
+        self,
+        service: Service,
+        metrics: Metrics,
+        answered: Callable[[Sequence[int]], None] | None = None,
+    ) -> None:
+        self._service, self._metrics, self._answered = service, metrics, answered
         self._loop = asyncio.get_running_loop()
         self._arrived: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._tickets: list[Ticket] = []
@@ -52,6 +59,7 @@ class Answering:
         """(number of the request, its event), until all have finished. Raises the error of one that
         failed."""
         timing = _Timing(self._metrics, self._started_s)
+        given: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         while self._n_open:
             number, event = await self._arrived.get()
             if isinstance(event, Failed):
@@ -60,6 +68,10 @@ class Answering:
                 self._n_open -= 1
             else:
                 timing.piece((number, event.index), len(event.chunk.token_ids))
+                answer = given[number, event.index]
+                answer += event.chunk.token_ids
+                if self._answered and event.chunk.finish_reason in ("stop", "length"):
+                    self._answered(answer)
             yield number, event
         timing.end()
 

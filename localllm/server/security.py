@@ -268,12 +268,21 @@ def _check_size(scope: Scope) -> None:
 
 Raw = list[tuple[bytes, bytes]]
 
+#: Headers of answers that a page may read.
+_SHOWN = (
+    "retry-after",
+    "x-request-id",
+    "x-localllm-changed-at",
+    "x-localllm-ignored",
+    "x-localllm-repaired",
+    "x-localllm-truncated",
+)
+
 
 def _cors(origin: str) -> Raw:
-    shown = b"x-request-id, x-localllm-ignored, x-localllm-truncated, retry-after"
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", shown),
+        (b"access-control-expose-headers", ", ".join(_SHOWN).encode()),
         (b"vary", b"Origin"),
     ]
 

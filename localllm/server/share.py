@@ -2,15 +2,21 @@
 
 Two paths are answered: what a model consists of, and the bytes of one of its files, in ranges. A
 name from outside is parsed as a name of the store and looked up there; it never becomes a path.
+Connections are counted, and none may stand still: a slow client takes up its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import io
 import ipaddress
 import json
 import re
 import socket
+import threading
+import time
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,9 +27,11 @@ from localllm.store import ref
 from localllm.store.index import Model, Store
 from localllm.store.sources.peer import FILE_PATH, MODEL_PATH
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 16
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})", re.ASCII)
-_IDLE_S = 60  # a client that reads nothing for so long is let go
+_MOST, _MOST_EACH = 64, 16  # connections at once, and of one address
+_REQUEST_S = 30  # within which a request is whole, from the end of the one before
+_BLOCK_S = 60  # within which a block is taken
 
 
 class Share(ThreadingHTTPServer):
@@ -45,14 +53,63 @@ class Share(ThreadingHTTPServer):
         if ":" in host:
             self.address_family = socket.AF_INET6
         self.served_bytes = 0
+        self._lock = threading.Lock()
+        self._open: Counter[str] = Counter()  # connections by address
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        request.settimeout(_IDLE_S)
-        super().process_request(request, client_address)
+        address = str(client_address[0])
+        with self._lock:
+            is_free = self._open.total() < _MOST and self._open[address] < _MOST_EACH
+            self._open[address] += is_free
+        if not is_free:
+            _turn_away(request)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread for it
+            self._ended(address)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._ended(str(client_address[0]))
+
+    def _ended(self, address: str) -> None:
+        with self._lock:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that vanishes is nobody's fault."""
+
+
+def _turn_away(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        request.settimeout(0.05)
+        request.recv(_BLOCK)  # what is not read breaks the connection before the answer is
+        request.sendall(
+            b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\n"
+            b"Connection: close\r\n\r\n"
+        )
+
+
+class _Requests(io.RawIOBase):
+    """What a client sends, each request within its time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self.until = connection, 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(0.001, self.until - time.monotonic()))
+        return self._connection.recv_into(buffer)
 
 
 class _Refused(Exception):
@@ -67,6 +124,15 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "localllm"
     sys_version = ""
 
+    def setup(self) -> None:
+        super().setup()
+        self._requests = _Requests(self.connection)
+        self.rfile = io.BufferedReader(self._requests)
+
+    def handle_one_request(self) -> None:
+        self._requests.until = time.monotonic() + _REQUEST_S
+        super().handle_one_request()
+
     def do_GET(self) -> None:
         self._answer(body=True)
 
@@ -77,6 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         """What others fetch is not written down."""
 
     def _answer(self, *, body: bool) -> None:
+        self.connection.settimeout(_BLOCK_S)
         try:
             self._require_host()
             self._require_key()

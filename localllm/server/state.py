@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import Request as HttpRequest
 
+from localllm.engine.transcripts import Transcripts
 from localllm.server import json_body
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease, Models
@@ -32,6 +33,7 @@ class ServerState:
     models: Models
     strict: bool = False
     metrics: Metrics = field(default_factory=Metrics)
+    transcripts: Transcripts = field(default_factory=Transcripts)
     _named: set[str] = field(default_factory=set)
 
     def ignored(self, names: list[str]) -> dict[str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import httpx2
 import openai
 import pytest
 from stand_ins.api_server import NAME, FakeService, Running
@@ -176,3 +178,37 @@ def test_a_real_model_counts_and_keeps_its_prompt(tiny_client: openai.OpenAI) ->
     assert again.prompt_tokens_details is not None
     assert again.prompt_tokens_details.cached_tokens == again.prompt_tokens - 1
     assert again.total_tokens == again.prompt_tokens + again.completion_tokens
+
+
+def test_an_answer_that_comes_back_is_not_computed_again(real_http: httpx2.Client) -> None:
+    """Its tokens are not what its text encodes to: letters one by one, where whole words are."""
+    letters = {}
+    for letter in "thea ":
+        ids = real_http.post("/tokenize", json={"prompt": letter, "add_special_tokens": False})
+        letters |= {str(token): 50.0 for token in ids.json()["tokens"]}
+
+    def asked(*turns: str) -> tuple[dict[str, Any], httpx2.Headers]:
+        roles = ["user", "assistant"] * len(turns)
+        messages = [{"role": r, "content": t} for r, t in zip(roles, turns, strict=False)]
+        body = {"messages": messages, "max_tokens": 24, "seed": 3}
+        body |= {"logit_bias": letters, "temperature": 2.0, "return_token_ids": True}
+        answer = real_http.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json(), answer.headers
+
+    first, headers = asked("Tell me of the sea.")
+    assert "x-localllm-changed-at" not in headers
+    said, prompt = first["choices"][0], first["prompt_token_ids"]
+    text = said["message"]["content"]
+    encoded = real_http.post("/tokenize", json={"prompt": text, "add_special_tokens": False})
+    assert encoded.json()["tokens"] != said["token_ids"], text
+    known = [*prompt, *said["token_ids"]]
+    second, headers = asked("Tell me of the sea.", text, "And then?")
+    assert second["prompt_token_ids"][: len(known) - 1] == known[:-1]
+    # The last token was given, but never computed.
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(known) - 2
+    assert "x-localllm-changed-at" not in headers
+    changed, headers = asked("Tell me of the sea.", "Something else.", "And then?")
+    n_same = int(headers["x-localllm-changed-at"])
+    assert 0 < n_same < len(prompt)
+    assert changed["prompt_token_ids"][:n_same] == prompt[:n_same]

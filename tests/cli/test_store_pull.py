@@ -234,7 +234,13 @@ def test_from_a_share(tmp_path: Path) -> None:
     with sharing(theirs, "--api-key", f"@{key}") as (address, _):
         done = cli("pull", f"{address}/b", home=ours)
         assert done.returncode == 1 and is_error(done.stderr, "key", hint="LOCALLLM_API_KEY")
-        ok(ours, "pull", f"{address}/b", env={"LOCALLLM_API_KEY": "a-long-random-key"})
+        variable = {"LOCALLLM_API_KEY": f"{address.partition('://')[2]}=a-long-random-key"}
+        ok(ours, "pull", f"{address}/b", env=variable)
+        ok(ours, "rm", "--yes", "b", env={})
+        ok(ours, "pull", f"{address}/b", "--api-key", f"@{key}", env={})
+        two = (f"{address}/b", "http://127.0.0.1:9/a")
+        done = cli("pull", *two, "--api-key", "12345678", home=ours)
+        assert done.returncode == 2 and is_error(done.stderr, "one share, and the names are of 2")
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,32 @@ def test_kill_at_any_step(driver: Driver, server: FaultServer, full: bool) -> No
     assert verified > 0.2 * n_killed * len(BODY) and kept >= 0.95 * verified, (kept, verified)
 
 
+def test_kill_at_any_step_on_a_slow_link(driver: Driver, server: FaultServer, full: bool) -> None:
+    """Chunks come in many pieces, and each is written and noted: killed there too."""
+    server.bytes_per_s = 4_000_000  # of each connection
+    final = driver.home / "models" / "model.gguf"
+    more = {"chunk_bytes": 100_000, "keep_s": 0}
+    assert driver.ask(server.url("/a.gguf"), BODY, **more) == [0]
+    n_steps = int((driver.home / "steps").read_text())
+    n_points = 300 if full else 16
+    n_begun = kept = 0
+    for i in range(n_points):
+        shutil.rmtree(driver.home)
+        url = server.add(f"/slow{i}.gguf", BODY)
+        codes = driver.ask(url, BODY, die_at=1 + n_steps * i // n_points, **more)
+        assert codes in ([-signal.SIGKILL], [0]), i
+        logs = list(driver.home.glob("downloads/*.journal"))
+        contents = journal.load(logs[0]) if logs and not final.exists() else None
+        n_begun += bool(contents and contents.begun)
+        server.sent.clear()
+        url = server.add(f"/then{i}.gguf", BODY)
+        assert driver.ask(url, BODY, **more) == [0] and final.read_bytes() == BODY, i
+        if contents and server.total_sent:
+            assert server.total_sent <= len(BODY) - contents.n_bytes + LOOK_BYTES, i
+            kept += contents.n_bytes
+    assert n_begun >= n_points / 4 and kept > 0, (n_begun, kept)
+
+
 def test_eight_at_once_share_the_work(driver: Driver, server: FaultServer) -> None:
     server.bytes_per_s = 200_000
     assert driver.ask(server.url("/a.gguf"), BODY, n=8) == [0] * 8
@@ -141,7 +167,7 @@ PULL = """
     sys.path[:0] = {path}
     from stand_ins.transferring import Place, faster
     from localllm.store.offer import Location, RemoteFile
-    place = Place(Path({home!r}), faster(beat_s=0.1, stale_s=0.8))
+    place = Place(Path({home!r}), faster(beat_s=0.1, stale_s=0.8, **{more}))
     file = RemoteFile("model.gguf", {size}, {sha256!r}, lambda: Location({url!r}))
     try:
         print(place.fetch(file, report=lambda p: print(p.n_bytes, p.state, flush=True)).size)
@@ -151,7 +177,7 @@ PULL = """
 """
 
 
-def start_pull(home: Path, url: str) -> subprocess.Popen[str]:
+def start_pull(home: Path, url: str, **more: Any) -> subprocess.Popen[str]:
     """A transfer in a process of its own, which prints how far it is."""
     code = PULL.format(
         path=[str(TESTS)],
@@ -159,6 +185,7 @@ def start_pull(home: Path, url: str) -> subprocess.Popen[str]:
         size=len(BODY),
         sha256=hashlib.sha256(BODY).hexdigest(),
         url=url,
+        more=more,
     )
     return subprocess.Popen(
         [sys.executable, "-c", "\n".join(line[4:] for line in code.splitlines())],
@@ -213,6 +240,28 @@ def test_ctrl_c_keeps_what_has_come(server: FaultServer, tmp_path: Path) -> None
     url = server.add("/b.gguf", BODY)
     assert place.fetch(remote(url, BODY)).path.read_bytes() == BODY
     assert server.sent["/b.gguf"] <= len(BODY) - waiting.n_bytes + LOOK_BYTES
+
+
+@pytest.mark.parametrize(("how", "keep_s"), [("SIGINT", 60), ("SIGKILL", 0.1)])
+def test_a_slow_link_loses_next_to_nothing(
+    server: FaultServer, tmp_path: Path, how: str, keep_s: float
+) -> None:
+    """The whole file is one chunk: its bytes are shown as they come, and asked for once."""
+    server.bytes_per_s = 100_000
+    pull = start_pull(tmp_path, server.url("/a.gguf"), chunk_bytes=1 << 20, keep_s=keep_s)
+    wait_for_bytes(pull, 150_000)
+    pull.send_signal(signal.Signals[how])
+    pull.communicate(timeout=60)
+    first = server.sent["/a.gguf"]
+    place = Place(tmp_path)
+    (waiting,) = partials.listing(place.downloads)
+    # 0.1 s, one part in 32 of a chunk, and what is between the server and this process
+    assert 150_000 - 10_000 - (1 << 15) - 16384 <= waiting.n_bytes <= first
+    server.bytes_per_s = 0
+    url = server.add("/b.gguf", BODY)
+    assert place.fetch(remote(url, BODY)).path.read_bytes() == BODY
+    assert server.sent["/b.gguf"] <= len(BODY) - waiting.n_bytes + LOOK_BYTES
+    assert place.reported[0].n_bytes == waiting.n_bytes
 
 
 def mounted(folder: Path, options: str) -> bool:
@@ -310,6 +359,7 @@ def test_a_file_that_gets_too_large(server: FaultServer, tmp_path: Path) -> None
         size=len(BODY),
         sha256=hashlib.sha256(BODY).hexdigest(),
         url=server.url("/a.gguf"),
+        more={},
     )
     done = subprocess.run(
         [sys.executable, "-c", code + "\n".join(line[4:] for line in base.splitlines())],

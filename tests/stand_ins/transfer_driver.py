@@ -1,9 +1,9 @@
 """Forks transfers and kills them, told by lines of JSON on stdin; answers one line each.
 
 It has one thread, so its children, which are forked and not started, cost milliseconds. A request
-has url, sha256, size, home, and: `die_at` (the child kills itself at that step, 0: never), `n`
-(children at once), `kill_holder_at` (chunks that are noted when the holder of the lease is killed).
-An answer has the exit codes."""
+has url, sha256, size, home, and: `chunk_bytes`, `keep_s` (settings), `die_at` (the child kills
+itself at that step, 0: never), `n` (children at once), `kill_holder_at` (chunks that are noted when
+the holder of the lease is killed). An answer has the exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import httpx2  # noqa: F401  # the children must not import it again
 from localllm.errors import LocalLLMError
 from localllm.store.offer import Location, RemoteFile
 from localllm.store.transfer import journal, partial
-from stand_ins.transferring import FAST, Place
+from stand_ins.transferring import Place, faster
 
 
 class Steps:
@@ -69,7 +69,8 @@ def child(request: dict[str, Any]) -> int:
     file = RemoteFile(
         "model.gguf", request["size"], request["sha256"], lambda: Location(request["url"])
     )
-    place = Place(Path(request["home"]), FAST)
+    more = {name: request[name] for name in ("chunk_bytes", "keep_s") if name in request}
+    place = Place(Path(request["home"]), faster(**more))
     try:
         place.fetch(file)
     except LocalLLMError as e:

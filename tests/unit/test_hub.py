@@ -7,8 +7,10 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -156,6 +158,35 @@ def test_locate_sends_the_token_to_the_hub_alone(server: HubServer, hub: Hub) ->
     assert dict(location.headers) == {"Authorization": "Bearer secret"} and location.etag
     assert {seen.authorization for seen in server.seen} == {"Bearer secret"}
     assert {seen.host for seen in server.seen} == {"127.0.0.1"}
+
+
+def test_a_redirect_of_the_listing_takes_no_token_along(server: HubServer, tmp_path: Path) -> None:
+    """Nor does one of a file: both lead from the Hub to another host."""
+    other = server.cdn
+
+    class Redirects(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(self.headers["Authorization"])
+            self.send_response(302)
+            self.send_header("Location", other + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    tokens: list[str | None] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirects) as redirecting:
+        threading.Thread(target=redirecting.serve_forever, args=(0.02,), daemon=True).start()
+        hub = Hub(f"http://127.0.0.1:{redirecting.server_port}", "secret", tmp_path, offline=False)
+        offer = hub.resolve(U_R, BASE)
+        assert tokens == ["Bearer secret"]
+        assert dict(offer.files[0].locate().headers) == {}
+        assert tokens == ["Bearer secret"] * 2
+        redirecting.shutdown()
+    assert server.seen and {seen.authorization for seen in server.seen} == {None}
 
 
 def test_without_a_token_none_is_sent(

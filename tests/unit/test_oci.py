@@ -148,7 +148,9 @@ def test_a_token_that_no_longer_serves_is_renewed() -> None:
     assert file.locate().headers["Authorization"] == "Bearer fresh"  # asked again: it had failed
 
 
-@pytest.mark.parametrize("realm", ["http://evil.example/token", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "realm", ["http://evil.example/token", "http://127.0.0.1:1/token", "file:///etc/passwd"]
+)
 def test_a_realm_that_is_not_encrypted_is_not_asked(realm: str) -> None:
     with pytest.raises(DownloadError, match="wants a login"):
         resolved(realm)

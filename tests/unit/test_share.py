@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from localllm.errors import DownloadError
 from localllm.paths import Paths
+from localllm.server import share
 from localllm.server.share import Share
 from localllm.store import wanted
 from localllm.store.index import Store
@@ -49,10 +52,10 @@ def store(tmp_path: Path, file: Path) -> Store:
     return store
 
 
-def resolved(server: Share, name: str = "mine:q4") -> Offer:
+def resolved(server: Share, name: str = "mine:q4", key: str = "") -> Offer:
     found = wanted.parse(f"http://127.0.0.1:{server.server_address[1]}/{name}")
     assert isinstance(found, PeerName)
-    return peer.resolve(found)
+    return peer.resolve(found, key)
 
 
 def test_a_model_travels(store: Store, tmp_path: Path, file: Path) -> None:
@@ -70,8 +73,82 @@ def test_a_key(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with sharing(store, "secret") as server:
         with pytest.raises(DownloadError, match="asks for a key"):
             resolved(server)
-        monkeypatch.setenv(peer.KEY_VARIABLE, "secret")
-        assert resolved(server).files[0].locate().headers == {"Authorization": "Bearer secret"}
+        host = f"127.0.0.1:{server.server_address[1]}"
+        expected = {"Authorization": "Bearer secret"}
+        monkeypatch.setenv(peer.KEY_VARIABLE, f"a.example:1=other {host}=secret")
+        assert resolved(server).files[0].locate().headers == expected
+        # A key for another host, or for none, stays here.
+        for value in ("secret", "127.0.0.1:1=secret", f"x{host}=secret", "==", f"{host}:secret"):
+            monkeypatch.setenv(peer.KEY_VARIABLE, value)
+            with pytest.raises(DownloadError, match="asks for a key") as caught:
+                resolved(server)
+            assert caught.value.hint and f"{peer.KEY_VARIABLE}={host}=KEY" in caught.value.hint
+        monkeypatch.setenv(peer.KEY_VARIABLE, f"{host}=wrong")
+        with pytest.raises(DownloadError, match="refuses the key"):
+            resolved(server)
+        assert resolved(server, key="secret").files[0].locate().headers == expected
+
+
+def connected(server: Share, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.server_address[1]), 10)
+    connection.sendall(sent)
+    return connection
+
+
+ASK = b"GET /localllm/models/mine%3Aq4 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_connections_are_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that send nothing do not shut others out for long, and are let go."""
+    monkeypatch.setattr(share, "_MOST_EACH", 3)
+    monkeypatch.setattr(share, "_REQUEST_S", 1.0)
+    with sharing(store) as server:
+        idle = [connected(server, sent) for sent in (b"", b"GET", ASK)]
+        assert idle[2].recv(12) == b"HTTP/1.1 200"
+        late = connected(server, ASK)
+        answer = late.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 2" in answer
+        late.close()
+        resolved(server)  # asks again after a while, as it is told
+        for connection in idle:  # each is closed from the other side
+            while connection.recv(4096):
+                pass
+            connection.close()
+
+
+def test_a_request_that_comes_byte_by_byte(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "_REQUEST_S", 0.5)
+    with sharing(store) as server, connected(server) as connection:
+        began = time.monotonic()
+        with pytest.raises(OSError):  # reset, or a broken pipe
+            for byte in b"GET / HTTP/1.1\r\nX: " + b"x" * 10000:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.05)
+        assert time.monotonic() - began < 10
+
+
+def test_a_client_that_reads_nothing(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "_BLOCK_S", 0.3)
+    monkeypatch.setattr(share, "_MOST", 1)
+    with (store.folder / "large.gguf").open("wb") as large:
+        large.write(file.read_bytes())
+        large.truncate(64 << 20)  # more than the system takes for a client
+    with sharing(store) as server:
+        slow = connected(server, ASK.replace(b"models/mine%3Aq4", b"files/large/0"))
+        until = time.monotonic() + 10
+        while not (served := server.served_bytes) or served != _later(server):
+            assert time.monotonic() < until
+        assert 0 < served < 64 << 20
+        with connected(server, ASK) as other:  # the only place is free again
+            assert other.recv(12) == b"HTTP/1.1 200"
+        slow.close()
+
+
+def _later(server: Share) -> int:
+    time.sleep(0.6)
+    return server.served_bytes
 
 
 @pytest.mark.parametrize(

@@ -288,15 +288,6 @@ def test_certificates_and_the_way_down_to_http(
     assert server.seen == []
 
 
-def test_a_proxy_of_the_environment(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HTTP_PROXY", server.url(""))
-    with pytest.raises(DownloadError, match="answered 404 "):  # the proxy has seen it
-        get(route("http://models.invalid/b.gguf"))
-    assert server.seen[-1].path == "http://models.invalid/b.gguf"
-
-
 def test_addresses_are_shown_without_secrets() -> None:
     shown = http.public_address("https://me:secret@host:8443/a/b.gguf?token=secret#x")
     assert shown == "https://host:8443/a/b.gguf"

@@ -136,7 +136,7 @@ def test_spans_come_in_order_and_go_on_where_they_broke_off(state: State) -> Non
     assert other is not None and (other.offset, other.end) == (600, 900)  # half of what is left
     span.feed(state.content[:450])
     partial.give_back(span)
-    assert partial.n_here == 300 and partial.n_begun == 150
+    assert partial.n_here == 300 and partial.n_come == 450
     span = partial.take(600, 1)
     assert span is not None and (span.offset, span.end) == (450, 600)
     partial.give_back(span)
@@ -199,7 +199,7 @@ def test_late_threads_are_refused(state: State) -> None:
     partial = state.open()
     late, later, sweep = partial.take(300, 1), partial.take(300, 1), Sweep(partial)
     assert late is not None and later is not None
-    partial.recall(drop_begun=True)
+    partial.recall()
     with pytest.raises(Recalled):
         late.feed(state.content[:300])
     partial.give_back(late)
@@ -238,3 +238,112 @@ def test_a_second_download_rewrites_only_what_differs(state: State) -> None:
     digest = hashlib.sha256(right).hexdigest()
     assert partial.whole_sha256(lambda: False, check_all=True) == digest
     partial.close()
+
+
+def test_what_has_come_of_a_chunk_outlives_the_process(state: State) -> None:
+    """Written in pieces, taken up by the next process, superseded by the whole chunk."""
+    partial = state.open()
+    span = partial.take(300, 1)
+    assert span is not None
+    for stop, noted in ((100, 100), (150, 100), (210, 210)):  # 50 bytes are too few to note
+        span.feed(state.content[span.offset : stop])
+        partial.keep_begun(60)
+        assert partial.n_come == stop and partial.n_here == 0
+        found = journal.load(state.folder / "a.journal")
+        assert found is not None and found.begun[0][0] == found.n_bytes == noted
+    assert not partial.empty
+    partial.close()  # as after kill -9: the span was never given back
+    again = state.open()
+    assert again.n_come == 210
+    other, span = again.take(1, 1), None
+    assert other is not None and (other.offset, other.end) == (210, 300)
+    other.feed(state.content[210:300])
+    again.give_back(other)
+    found = journal.load(state.folder / "a.journal")
+    assert found is not None and found.begun == {} and set(found.hashes) == {0}
+    state.feed(again)
+    digest = hashlib.sha256(state.content).hexdigest()
+    assert again.whole_sha256(lambda: False, check_all=True) == digest
+    again.close()
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate", "delete", "drop"])
+def test_begun_bytes_that_the_disk_lost_cost_only_themselves(state: State, harm: str) -> None:
+    partial = state.open()
+    span = partial.take(300, 1)
+    assert span is not None
+    span.feed(state.content[:200])
+    partial.recall()  # its thread hangs
+    partial.keep_begun()
+    assert partial.n_come == 200
+    if harm == "drop":
+        partial.drop_begun()
+        assert partial.n_come == 0 and partial.empty
+    partial.close()
+    data = state.folder / "a.partial"
+    if harm == "flip":
+        data.write_bytes(bytes([state.content[0] ^ 1]) + state.content[1:200])
+    elif harm == "truncate":
+        data.write_bytes(state.content[:150])
+    elif harm == "delete":
+        data.unlink()
+    again = state.open()
+    span = again.take(300, 1)
+    assert span is not None and span.offset == 0 and again.n_come == 0
+    state.feed(again)
+    again.give_back(span)
+    state.feed(again)
+    digest = hashlib.sha256(state.content).hexdigest()
+    assert again.whole_sha256(lambda: False, check_all=True) == digest
+    again.close()
+
+
+def test_begun_bytes_are_not_written_over_what_may_be_right(state: State) -> None:
+    partial = state.open()
+    state.feed(partial)
+    partial.compare_again(range(4))
+    span = partial.take(300, 1)
+    assert span is not None
+    span.feed(bytes(200))
+    partial.recall()
+    partial.keep_begun()
+    partial.close()
+    assert (state.folder / "a.partial").read_bytes() == state.content
+    found = journal.load(state.folder / "a.journal")
+    assert found is not None and found.n_bytes == 1000
+
+
+def test_begun_bytes_need_the_lease(state: State) -> None:
+    partial = state.open()
+    span = partial.take(300, 1)
+    assert span is not None
+    span.feed(state.content[:200])
+    state.may_write = False
+    with pytest.raises(LeaseLost):
+        partial.keep_begun()
+    partial.close()
+    assert (state.folder / "a.partial").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "line", ["begun 4 10 H", "begun 0 301 H", "begun 0 10 ab", "begun -1 1 H", "begun 0 x H"]
+)
+def test_begun_lines_of_no_use(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.journal"
+    text = written(path, 0)
+    path.write_bytes(text + line.replace("H", HASH).encode() + b"\n")
+    found = journal.load(path)
+    assert found is not None and found.begun == {} and found.hashes == {0: HASH}
+
+
+def test_a_journal_that_grows_large_takes_only_whole_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_MAX_BEGUN", 300)
+    entry = Journal(tmp_path / "a.journal", DIVISION)
+    for n in range(1, 100):
+        entry.add_begun(0, n, HASH)
+    entry.add(1, HASH)
+    entry.close()
+    found = journal.load(tmp_path / "a.journal")
+    assert found is not None and found.hashes == {1: HASH} and 0 < found.begun[0][0] < 10

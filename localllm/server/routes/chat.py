@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 
 from localllm.engine.request import LoadedModel, Request
+from localllm.engine.transcripts import Asked as Transcribed
 from localllm.errors import ArgumentError, UnsupportedError
 from localllm.server import truncate
 from localllm.server.answering import Answering
@@ -72,19 +73,23 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
             )
     limit = truncate.room(info.n_ctx, params.max_tokens)
 
-    def render() -> tuple[Fitted[Prompt], list[int]]:
+    transcripts, partition = state.transcripts, info.digest.encode() + asked.salt
+
+    def render() -> tuple[Fitted[Prompt], Transcribed]:
         options = {**_thinking(info.chat_template, effort), **variables}
         fitted = _prompt(info, messages, options, asked.truncate, limit)
-        return fitted, fitted.value.ids()
+        return fitted, transcripts.ids_of(fitted.value, partition, keep=asked.may_store)
 
-    fitted, ids = await asyncio.to_thread(render)
-    prompt, headers = fitted.value, asked.headers
+    fitted, transcribed = await asyncio.to_thread(render)
+    prompt, ids, headers = fitted.value, transcribed.ids, asked.headers
+    if transcribed.changed_at is not None:
+        headers["x-localllm-changed-at"] = str(transcribed.changed_at)
     if fitted.cut is not None:
         headers["x-localllm-truncated"] = fitted.cut.header()
     if prompt.repairs:
         headers["x-localllm-repaired"] = ascii("; ".join(prompt.repairs))[1:-1][:1000]
     request = Request(
-        prompt=tuple(ids),
+        prompt=ids,
         params=params,
         n=asked.n,
         priority=asked.priority,
@@ -93,7 +98,12 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         reasoning=info.chat_template.reasoning,
         opened=prompt.opens_reasoning,
     )
-    answering = Answering(service, state.metrics)
+
+    def answered(token_ids: Sequence[int]) -> None:
+        if asked.may_store:
+            transcripts.add_answer(transcribed, token_ids)
+
+    answering = Answering(service, state.metrics, answered)
     answering.start([request])
     wishes = Wishes(
         model=asked.lease.name,
@@ -107,7 +117,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
     if fitted.cut is not None:
         more["truncated"] = fitted.cut.document()
     if asked.token_ids:
-        more["prompt_token_ids"] = ids
+        more["prompt_token_ids"] = list(ids)
     return Answer(
         answering,
         Frame(ChatShape(wishes), asked.lease.name, more),

@@ -22,10 +22,14 @@ from localllm.store.wanted import (
 )
 
 
-def offer(wanted: Wanted, catalog: Catalog, lock: Lockfile | None) -> Offer:
-    """What is offered for a name; without a lock file the newest. Raises `UnknownModelError` for a
-    name that the catalogue does not have, `DownloadError` and `FormatError` where a source cannot
-    deliver."""
+def offer(wanted: Wanted, catalog: Catalog, lock: Lockfile | None, key: str = "") -> Offer:
+    """What is offered for a name; without a lock file the newest. key: what a peer is told, and no
+    other source. Raises `UnknownModelError` for a name that the catalogue does not have,
+    `DownloadError` and `FormatError` where a source cannot deliver."""
+    if isinstance(wanted, PeerName):
+        from localllm.store.sources import peer
+
+        return peer.resolve(wanted, key)
     resolve: Callable[[Any, Catalog, Lockfile | None], Offer] = _RESOLVERS[type(wanted)]
     return resolve(wanted, catalog, lock)
 
@@ -69,12 +73,6 @@ def _url(wanted: UrlName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     return url.resolve(wanted)
 
 
-def _peer(wanted: PeerName, catalog: Catalog, lock: Lockfile | None) -> Offer:
-    from localllm.store.sources import peer
-
-    return peer.resolve(wanted)
-
-
 def _path(wanted: PathName, catalog: Catalog, lock: Lockfile | None) -> Offer:
     from localllm.store.sources import local
 
@@ -92,6 +90,5 @@ _RESOLVERS: dict[type, Callable[[Any, Catalog, Lockfile | None], Offer]] = {
     HubName: _hub,
     OciName: _oci,
     UrlName: _url,
-    PeerName: _peer,
     PathName: _path,
 }

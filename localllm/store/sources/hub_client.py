@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from localllm.errors import DownloadError
+from localllm.store.transfer import proxy
 from localllm.store.transfer.settings import Settings
 from localllm.store.transfer.small import BUSY, SOON
 
@@ -31,7 +32,8 @@ def library() -> ModuleType:
 
     huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY = True
     client: ModuleType = huggingface_hub
-    session = client.utils.get_session()
+    with proxy.explained():
+        session = client.utils.get_session()
     hooks = session.event_hooks
     if _bound not in hooks["response"]:
         session.event_hooks = {

@@ -20,6 +20,7 @@ from pathlib import Path
 from localllm.errors import DownloadError, FileError, LocalLLMError
 from localllm.store.catalog import Part
 from localllm.store.durable import TEMPORARY, fsync_folder
+from localllm.store.transfer import proxy
 
 Progress = Callable[[int], None]  # bytes of this part so far
 
@@ -175,6 +176,8 @@ def _explain(part: Part, output: list[str]) -> LocalLLMError:
             "Free some space. Parts that are complete were kept: "
             "the same command goes on from there.",
         )
+    if "for SOCKS support" in text and (error := proxy.unusable()):
+        return error
     # pip ends an unreachable index with "No matching distribution" too: look for this one first.
     if any(sign in text for sign in _UNREACHABLE):
         return DownloadError(

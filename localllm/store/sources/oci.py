@@ -127,10 +127,11 @@ class Registry:
             realm = urlsplit(pairs.get("realm", ""))
         except ValueError:  # brackets without an address in them
             realm = urlsplit("")
-        encrypted = realm.scheme == "https" or (
-            realm.scheme == "http" and _is_loopback(realm.hostname or "")
+        own = urlsplit(self.base)  # plain http only where the registry itself is, on this machine
+        is_safe = realm.scheme == "https" or (
+            realm.scheme == own.scheme == "http" and _is_loopback(realm.hostname or "")
         )
-        if scheme.lower() != "bearer" or not encrypted:
+        if scheme.lower() != "bearer" or not is_safe:
             raise DownloadError(
                 f"the registry {urlsplit(self.base).netloc} wants a login, which is not supported",
                 "Public models need none. For others, download the GGUF file with its own tools.",

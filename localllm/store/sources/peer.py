@@ -1,7 +1,8 @@
 """Another localllm in this network: `http://host:port/NAME`, served there by `localllm share`.
 
 It lists a model's files with their sizes and hashes, so what arrives is verified like a download
-from anywhere. The key of a share that asks for one is read from LOCALLLM_API_KEY."""
+from anywhere. The key of a share that asks for one goes to the host that the user named for it, and
+to no other: with `--api-key` to that of the command, else to those in LOCALLLM_API_KEY."""
 
 from __future__ import annotations
 
@@ -27,14 +28,19 @@ _MOST_FILES = 999
 _MOST_BYTES = 1 << 50
 
 
-def resolve(wanted: PeerName) -> Offer:
-    """What the peer has under the name. Raises `DownloadError`."""
-    name, headers = quote(str(wanted.ref), safe=""), _headers()
-    answer = get(f"{wanted.url}{MODEL_PATH}{name}", headers, _MAX_BYTES)
+def resolve(wanted: PeerName, key: str = "") -> Offer:
+    """What the peer has under the name. key: for its host; "": the one of the environment, if that
+    names this host. Raises `DownloadError`."""
     host = wanted.url.partition("://")[2]
+    key = key or _key_of_environment(host)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    name = quote(str(wanted.ref), safe="")
+    answer = get(f"{wanted.url}{MODEL_PATH}{name}", headers, _MAX_BYTES)
     if answer.status in (401, 403):
         raise DownloadError(
-            f"{host} asks for a key", f"Set {KEY_VARIABLE} to the one that its owner gave to share."
+            f"{host} refuses the key that was sent" if key else f"{host} asks for a key",
+            f"Its owner gave one to share: localllm pull --api-key @FILE {wanted.url}/... , or set "
+            f"{KEY_VARIABLE}={host}=KEY",
         )
     if answer.status == 404:
         raise DownloadError(
@@ -53,9 +59,13 @@ def resolve(wanted: PeerName) -> Offer:
         ) from e
 
 
-def _headers() -> dict[str, str]:
-    key = os.environ.get(KEY_VARIABLE, "")
-    return {"Authorization": f"Bearer {key}"} if key and key.isascii() and key.isprintable() else {}
+def _key_of_environment(host: str) -> str:
+    """The key for a host in `HOST:PORT=KEY HOST:PORT=KEY ...`, "" if there is none."""
+    for row in os.environ.get(KEY_VARIABLE, "").split():
+        named, separator, key = row.partition("=")
+        if separator and named.lower() == host and key.isascii() and key.isprintable():
+            return key
+    return ""
 
 
 def _offer(wanted: PeerName, document: Any, headers: Mapping[str, str]) -> Offer:

@@ -277,7 +277,7 @@ class Bringer:
         def tick() -> None:
             self._received = partial.received
             now = session.state if session else ""
-            here = min(size, partial.n_here + partial.n_begun)
+            here = partial.n_come
             if not now:
                 now = state if partial.missing() or here < size else CHECKING
             self._tell(State(here, size, self._received, now))
@@ -286,7 +286,7 @@ class Bringer:
 
         try:
             if partial.missing():  # a short phase is told of, too
-                self._tell(State(partial.n_here, size, partial.received, state))
+                self._tell(State(partial.n_come, size, partial.received, state))
             while not hashing.over.is_set():
                 if not partial.missing():
                     tick()
@@ -300,7 +300,7 @@ class Bringer:
                     self._received = partial.received
                     self._remote = None
                     if lease.confirm():
-                        self._pause(fault, State(partial.n_here, size, self._received, ""))
+                        self._pause(fault, State(partial.n_come, size, self._received, ""))
                 finally:
                     session = None
             tick()

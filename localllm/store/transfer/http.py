@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from localllm.errors import DownloadError
 from localllm.store.offer import Location
+from localllm.store.transfer import proxy
 from localllm.store.transfer.settings import Settings
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Transport:
     """One client for all connections of a fetch. Threads may share it."""
 
     def __init__(self, settings: Settings) -> None:
+        """Raises `DownloadError` for a proxy of the environment that cannot be used."""
         import httpx2
 
         from localllm import __version__
@@ -127,10 +129,9 @@ class Transport:
         self._settings = settings
         self._agent = f"localllm/{__version__}"
         n = settings.connections
-        self._client = httpx2.Client(
-            follow_redirects=False,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=n),
-        )
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=n)
+        with proxy.explained():
+            self._client = httpx2.Client(follow_redirects=False, limits=limits)
 
     def close(self) -> None:
         self._client.close()

@@ -101,6 +101,8 @@ def admit(transport: Transport, remote: Remote, partial: Partial) -> None:
                 f"{remote.host} has another content than before under the same name", grave=True
             )
         partial.forget(witnesses)  # so few: they may have been the damaged ones
+    if partial.etags:
+        partial.drop_begun()
     partial.accept(remote.etag)
 
 

@@ -1,14 +1,14 @@
 """A file on its way: its data, its journal, and which chunks are missing, taken or here.
 
 Threads that fetch take spans of chunks, feed them and give back what they did not finish. A chunk
-is collected in memory, hashed, written, then noted, so data that was noted is there; the bytes of a
-chunk that a connection left unfinished are kept, and the next one goes on behind them."""
+is collected in memory, hashed, written, then noted, so data that was noted is there. Of a chunk
+that has come in part, the bytes are written and noted now and then and at the end, so the next
+connection goes on behind them, in this process or in another."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -29,17 +29,38 @@ class Recalled(Exception):
     """What a thread had taken was taken from it: it was too late."""
 
 
+class Begun:
+    """The first bytes of a chunk. One thread adds to it; `written` of them are on the disk, and
+    `hashed` is the state of their sha256."""
+
+    def __init__(self, index: int, data: bytes = b"") -> None:
+        """data: bytes that are on the disk already."""
+        self.index, self.data = index, bytearray(data)
+        self.written, self.hashed = len(data), hashlib.sha256(data)
+
+    def copy(self) -> Begun:
+        """For another thread to add to."""
+        other = Begun(self.index)
+        other.data += bytes(self.data)
+        other.written, other.hashed = self.written, self.hashed.copy()
+        return other
+
+
 class Span:
     """Chunks [first, stop) that one thread fetches, in order."""
 
-    def __init__(self, partial: Partial, turn: int, first: int, stop: int) -> None:
-        self._partial, self.turn, self.next, self.stop = partial, turn, first, stop
-        self.begun = bytearray()  # of chunk `next`
+    def __init__(self, partial: Partial, turn: int, begun: Begun, stop: int) -> None:
+        self._partial, self.turn, self.begun, self.stop = partial, turn, begun, stop
+
+    @property
+    def next(self) -> int:
+        """The chunk that is not complete."""
+        return self.begun.index
 
     @property
     def offset(self) -> int:
         """Of the first byte that is missing."""
-        return self.next * self._partial.division.chunk_bytes + len(self.begun)
+        return self.next * self._partial.division.chunk_bytes + len(self.begun.data)
 
     @property
     def end(self) -> int:
@@ -54,12 +75,12 @@ class Span:
         self._partial.count(len(view))
         while view:
             length = self._partial.division.length(self.next)
-            n = min(length - len(self.begun), len(view))
-            self.begun += view[:n]
+            n = min(length - len(self.begun.data), len(view))
+            self.begun.data += view[:n]
             view = view[n:]
-            if len(self.begun) == length:
-                self._partial.store(self.turn, self.next, self.begun)
-                self.next, self.begun = self.next + 1, bytearray()
+            if len(self.begun.data) == length:
+                self._partial.store(self.turn, self.begun)
+                self.begun = Begun(self.next + 1)
 
 
 class Sweep:
@@ -67,9 +88,9 @@ class Sweep:
     no ranges."""
 
     def __init__(self, partial: Partial) -> None:
-        self._partial, self._turn = partial, partial.turn
+        self._partial, self.turn = partial, partial.turn
         self.offset = 0
-        self._chunk = bytearray()
+        self.begun = Begun(0)
 
     def feed(self, block: bytes) -> None:
         """Takes the next bytes, no more than the file has. Raises as `Span.feed`."""
@@ -78,13 +99,13 @@ class Sweep:
             index, within = divmod(self.offset, division.chunk_bytes)
             n = min(division.length(index) - within, len(view))
             if self._partial.wants(index):
-                self._chunk += view[:n]
-                if len(self._chunk) == division.length(index):
-                    self._partial.count(len(self._chunk))
-                    self._partial.store(self._turn, index, self._chunk)
+                self.begun.data += view[:n]
+                if len(self.begun.data) == division.length(index):
+                    self._partial.count(len(self.begun.data))
+                    self._partial.store(self.turn, self.begun)
             view, self.offset = view[n:], self.offset + n
             if self.offset % division.chunk_bytes == 0:
-                self._chunk = bytearray()
+                self.begun = Begun(index + 1)
 
 
 class Partial:
@@ -103,7 +124,8 @@ class Partial:
         self.division = self._journal.division
         self._changed = threading.Condition()
         self._states = bytearray(self.division.n_chunks)
-        self._begun: dict[int, bytearray] = {}
+        self._begun: dict[int, Begun] = {}  # that no thread adds to
+        self._spans: set[Span | Sweep] = set()  # those of the threads
         self._comparing = False
         self.differing: set[int] = set()  # chunks that a second download found to be different
         self.turn = 0
@@ -132,8 +154,8 @@ class Partial:
 
     @property
     def empty(self) -> bool:
-        """Whether no chunk was ever noted."""
-        return not self._journal.hashes
+        """Whether nothing that came is noted."""
+        return not self._journal.hashes and not self._journal.begun
 
     @property
     def etags(self) -> set[str]:
@@ -145,9 +167,15 @@ class Partial:
         self._journal.add_etag(etag)
 
     @property
-    def n_begun(self) -> int:
-        """Bytes of chunks that are not complete."""
-        return sum(len(begun) for begun in list(self._begun.values()))
+    def n_come(self) -> int:
+        """Bytes that are here, those of chunks that are not complete too."""
+        with self._changed:
+            lengths = {index: n for index, (n, _) in self._journal.begun.items()}
+            lengths |= {index: len(begun.data) for index, begun in self._begun.items()}
+            for begun in (span.begun for span in self._spans):
+                lengths[begun.index] = max(len(begun.data), lengths.get(begun.index, 0))
+            lengths.pop(len(self._states), None)  # of a span that has ended
+            return self.n_here + sum(n for i, n in lengths.items() if not self._has(i))
 
     def missing(self) -> bool:
         """Whether there is a chunk that nobody fetches."""
@@ -163,7 +191,7 @@ class Partial:
     def take(self, most: int, connections: int) -> Span | None:
         """The first missing chunks that follow each other: at most `most` bytes, and less near the
         end, so that all connections end at the same time. None if none is missing; while others
-        fetch the last ones, the caller is not needed."""
+        fetch the last ones, the caller is not needed. Raises `OSError`."""
         with self._changed:
             first = self._states.find(_MISSING)
             if first < 0:
@@ -173,37 +201,90 @@ class Partial:
             stop = first
             while stop < min(first + n, len(self._states)) and self._states[stop] == _MISSING:
                 # Only the first chunk of a span can go on in its middle.
-                if stop > first and stop in self._begun:
+                if stop > first and (stop in self._begun or stop in self._journal.begun):
                     break
-                self._states[stop] = _TAKEN
                 stop += 1
-            span = Span(self, self.turn, first, stop)
-            span.begun = self._begun.pop(first, bytearray())
+            begun = self._begun.pop(first, None) or self._read_begun(first)
+            self._states[first:stop] = bytes([_TAKEN]) * (stop - first)
+            span = Span(self, self.turn, begun, stop)
+            self._spans.add(span)
             return span
+
+    def sweep(self) -> Sweep:
+        """A pass over the whole file."""
+        with self._changed:
+            sweep = Sweep(self)
+            self._spans.add(sweep)
+            return sweep
+
+    def _read_begun(self, index: int) -> Begun:
+        """What an earlier process left of a chunk, if the disk still has it."""
+        n, sha256 = self._journal.begun.get(index, (0, ""))
+        if n:
+            os.lseek(self._descriptor, index * self.division.chunk_bytes, os.SEEK_SET)
+            begun = Begun(index, _read(lambda left: os.read(self._descriptor, left), n))
+            if begun.hashed.hexdigest() == sha256:
+                return begun
+            self._journal.drop_begun(index)
+        return Begun(index)
 
     def give_back(self, span: Span) -> None:
         """What was not fetched of a span is missing again."""
         with self._changed:
             if span.turn != self.turn:
                 return
-            if span.begun and span.next < span.stop:
+            self._spans.discard(span)
+            if span.next < span.stop and self._is_begun(span.begun):
                 self._begun[span.next] = span.begun
             for index in range(span.next, span.stop):
                 self._states[index] = _MISSING
-            span.stop, span.begun = span.next, bytearray()  # a second call finds nothing
+            span.stop, span.begun = span.next, Begun(span.next)  # a second call finds nothing
             self._changed.notify_all()
 
-    def recall(self, drop_begun: bool) -> None:
-        """Everything that was taken is missing again, and threads that still have it are refused.
-        `drop_begun` forgets unfinished chunks too: the next bytes may be those of another
-        content."""
+    def recall(self) -> None:
+        """Everything that was taken is missing again, and threads that still have it are
+        refused."""
         with self._changed:
             self.turn += 1
+            for span in self._spans:
+                begun = span.begun.copy()  # its thread may add to it until it is refused
+                if self._is_begun(begun):
+                    self._begun.setdefault(begun.index, begun)
+            self._spans.clear()
             for index, state in enumerate(self._states):
                 if state == _TAKEN:
                     self._states[index] = _MISSING
-            if drop_begun:
-                self._begun.clear()
+
+    def _is_begun(self, begun: Begun) -> bool:
+        """Not so while a chunk that has come whole waits to be stored."""
+        return 0 < len(begun.data) < self.division.length(begun.index)
+
+    def keep_begun(self, least: int = 1) -> None:
+        """Writes and notes what has come of chunks that are not complete, where it has grown by
+        `least` bytes. Raises `OSError`, `LeaseLost`."""
+        with self._changed:
+            if self._comparing:  # what is there may be right
+                return
+            for each in [*(span.begun for span in self._spans), *self._begun.values()]:
+                grown = bytes(each.data[each.written :])
+                if self._is_begun(each) and len(grown) >= least:
+                    self._keep(each, grown)
+
+    def _keep(self, begun: Begun, grown: bytes) -> None:
+        if not self._may_write():
+            raise LeaseLost
+        self._write(begun.index * self.division.chunk_bytes + begun.written, grown)
+        begun.hashed.update(grown)
+        begun.written += len(grown)
+        self._journal.add_begun(begun.index, begun.written, begun.hashed.hexdigest())
+
+    def drop_begun(self) -> None:
+        """Chunks that are not complete are begun anew: the next bytes may be those of another
+        content. Raises `OSError`."""
+        with self._changed:
+            self._begun.clear()
+            for index in list(self._journal.begun):
+                self._journal.drop_begun(index)
 
     def count(self, n_bytes: int) -> None:
         """Bytes came over the network."""
@@ -214,8 +295,9 @@ class Partial:
         """Whether a chunk is missing, for a stream that passes all of them."""
         return self._states[index] == _MISSING
 
-    def store(self, turn: int, index: int, chunk: bytearray) -> None:
+    def store(self, turn: int, begun: Begun) -> None:
         """Writes a chunk that has come whole. Raises `OSError`, `LeaseLost`, `Recalled`."""
+        index, chunk = begun.index, begun.data
         sha256 = hashlib.sha256(chunk).hexdigest()
         same = self._comparing and self._journal.hashes.get(index) == sha256
         with self._changed:
@@ -224,19 +306,20 @@ class Partial:
             if not self._may_write():
                 raise LeaseLost
             if not same:
-                self._write(index * self.division.chunk_bytes, chunk)
+                start = index * self.division.chunk_bytes + begun.written
+                self._write(start, memoryview(chunk)[begun.written :])
                 self._journal.add(index, sha256)
                 if self._comparing:
                     self.differing.add(index)
-            if self._states[index] not in (_OLD, _HERE):
+            if not self._has(index):
                 self.n_here += len(chunk)
             self._states[index] = _HERE
             self._begun.pop(index, None)
             self._changed.notify_all()
 
-    def _write(self, offset: int, chunk: bytearray) -> None:
+    def _write(self, offset: int, data: bytes | memoryview) -> None:
         os.lseek(self._descriptor, offset, os.SEEK_SET)
-        view = memoryview(chunk)
+        view = memoryview(data)
         while view:
             view = view[os.write(self._descriptor, view) :]
 
@@ -256,8 +339,11 @@ class Partial:
                 self._forget(index)
             self._changed.notify_all()
 
+    def _has(self, index: int) -> bool:
+        return self._states[index] in (_OLD, _HERE)
+
     def _forget(self, index: int) -> None:
-        if self._states[index] in (_OLD, _HERE):
+        if self._has(index):
             self.n_here -= self.division.length(index)
             self._states[index] = _MISSING
 
@@ -278,13 +364,13 @@ class Partial:
             while index < self.division.n_chunks and not stopped():
                 with self._changed:
                     state = self._states[index]
-                    if state not in (_OLD, _HERE):
+                    if not self._has(index):
                         self._changed.wait(0.1)
                         continue
                     noted = self._journal.hashes[index]
                 length = self.division.length(index)
                 file.seek(index * self.division.chunk_bytes)
-                chunk = _read(file, length)
+                chunk = _read(file.read, length)
                 if state == _OLD or check_all:
                     if hashlib.sha256(chunk).hexdigest() != noted:
                         with self._changed:
@@ -304,9 +390,9 @@ class Partial:
         os.fsync(self._descriptor)
 
 
-def _read(file: io.FileIO, length: int) -> bytes:
+def _read(read: Callable[[int], bytes | None], length: int) -> bytes:
     pieces, left = [], length
-    while left and (piece := file.read(left)):
+    while left and (piece := read(left)):
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)

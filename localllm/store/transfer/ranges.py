@@ -3,16 +3,18 @@ reads all of it, where a server knows no ranges."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 
 from localllm.store.transfer.http import Fault, Transport
 from localllm.store.transfer.look import Remote
-from localllm.store.transfer.partial import Partial, Recalled, Span, Sweep
+from localllm.store.transfer.partial import LeaseLost, Partial, Recalled, Span
 from localllm.store.transfer.patience import Patience
 from localllm.store.transfer.settings import KIB, Settings
 
+_KEPT_PARTS = 32  # the journal has at most so many lines on one chunk before it is complete
 _LEAST_ANSWER = 64 * KIB  # a range that is cut shorter by the server is a fault
 
 
@@ -61,8 +63,12 @@ class Session:
         try:
             for thread in threads:
                 thread.start()
+            keep_at = time.monotonic() + self._settings.keep_s
             while not self._over.wait(self._settings.poll_s):
                 tick()
+                if time.monotonic() >= keep_at:
+                    self._partial.keep_begun(-(-self._partial.division.chunk_bytes // _KEPT_PARTS))
+                    keep_at = time.monotonic() + self._settings.keep_s
         finally:
             self._stop.set()
             until = time.monotonic() + 0.5
@@ -70,7 +76,9 @@ class Session:
                 if thread.ident is not None:
                     thread.join(max(0.0, until - time.monotonic()))
             # One that waits for its server ends by itself; what it had taken is free again.
-            self._partial.recall(drop_begun=isinstance(self._error, Fault))
+            self._partial.recall()
+            with contextlib.suppress(OSError, LeaseLost):  # what has led here is told, not this
+                self._partial.keep_begun()
         if self._error is not None:
             raise self._error
 
@@ -149,7 +157,7 @@ class Session:
 
     def _read_all(self) -> None:
         remote, size = self._remote, self._partial.division.size
-        sweep = Sweep(self._partial)
+        sweep = self._partial.sweep()
         try:
             with self._transport.get(remote.route, 0, None) as answer:
                 remote.require_same(answer, self._partial.etags, hashed=self._hashed)

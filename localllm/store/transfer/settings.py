@@ -22,6 +22,7 @@ class Settings:
     longest_asked_s: float = 600  # what a server may ask for with Retry-After
     chunk_bytes: int | None = None  # bytes under one hash of the journal; None: by the size
     span_bytes: int = 64 * MIB  # the most that is asked for at once
+    keep_s: float = 5  # how often what has come of unfinished chunks is written
     beat_s: float = 2  # how often the holder of a lease shows that it lives
     stale_s: float = 30  # a lease that shows nothing for so long is taken over
     poll_s: float = 0.1  # how often progress is reported, and a lease looked at

@@ -1,0 +1,229 @@
+"""A server under clients that do everything wrong, and one that is killed: it says the same, and it
+does not grow.
+
+FULL=1: 15 minutes, and 200 kills (bars 11 and 12 of the reliability goals).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+import psutil
+from stand_ins.server_process import Served, served
+
+N_CLIENTS = 32
+GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
+QUESTIONS = [f"Tell me of {what}, please." * n for what in ("ice", "the sea") for n in (1, 2, 9)]
+
+
+def chat(text: str, **more: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": text}], **GREEDY, **more}
+
+
+@dataclass
+class Soak:
+    """What clients saw. alone: the answer to each question when nobody else asks."""
+
+    url: str
+    alone: dict[str, str] = field(default_factory=dict)
+    did: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    async def ask_alone(self, http: httpx2.AsyncClient) -> None:
+        for question in QUESTIONS:
+            answer = await http.post(
+                "/v1/chat/completions", json=chat(question, cache_prompt=False)
+            )
+            self.alone[question] = answer.json()["choices"][0]["message"]["content"]
+
+    async def client(self, number: int, http: httpx2.AsyncClient, ends_s: float) -> None:
+        chance = random.Random(number)
+        deeds = (
+            self.whole,
+            self.streamed,
+            self.leaves,
+            self.hot,
+            self.giant,
+            self.empty,
+            self.broken,
+        )
+        while time.monotonic() < ends_s and not self.wrong:
+            deed = chance.choice(deeds)
+            try:
+                await deed(chance, http)
+            except Exception as e:
+                self.wrong.append(f"{deed.__name__}: {type(e).__name__}: {e}")
+            self.did[deed.__name__] += 1
+
+    async def whole(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
+        question = chance.choice(QUESTIONS)
+        answer = await http.post("/v1/chat/completions", json=chat(question))
+        self.same(question, answer.json()["choices"][0]["message"]["content"])
+
+    async def streamed(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
+        question = chance.choice(QUESTIONS)
+        pieces, done = [], False
+        async with http.stream(
+            "POST", "/v1/chat/completions", json=chat(question, stream=True)
+        ) as answer:
+            async for line in answer.aiter_lines():
+                done = done or line == "data: [DONE]"
+                if line.startswith("data: {"):
+                    pieces.append(json.loads(line[6:])["choices"][0]["delta"].get("content") or "")
+        self.same(question, "".join(pieces))
+        if not done:
+            self.wrong.append("a stream ended without [DONE]")
+
+    async def leaves(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
+        """In the queue, in the prompt or in the answer."""
+        long = chat(chance.choice(QUESTIONS), stream=True, max_tokens=400, n=chance.choice((1, 3)))
+        n_lines = chance.choice((0, 1, 5))
+
+        async def begin() -> None:
+            async with http.stream("POST", "/v1/chat/completions", json=long) as answer:
+                lines = answer.aiter_lines()
+                for _ in range(n_lines):
+                    await anext(lines)
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(begin(), chance.choice((0.01, 0.1, 5)))
+
+    async def hot(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
+        body = chat(chance.choice(QUESTIONS), temperature=1.5, logprobs=True, top_logprobs=2)
+        self.status(200, await http.post("/v1/chat/completions", json=body))
+
+    async def giant(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
+        text = "all work and no play " * chance.choice((2_000, 20_000))
+        self.status(400, await http.post("/v1/chat/completions", json=chat(text)))
+
+    async def empty(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
+        self.status(400, await http.post("/v1/chat/completions", json={"messages": []}))
+        body = {"prompt": "", **GREEDY}
+        answer = await http.post("/v1/completions", json=body)
+        if answer.status_code not in (200, 400):
+            self.wrong.append(f"an empty prompt: {answer.status_code} {answer.text[:200]}")
+
+    async def broken(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
+        data = json.dumps(chat("ice")).encode()[: chance.randrange(60)]
+        json_type = {"content-type": "application/json"}
+        self.status(400, await http.post("/v1/chat/completions", content=data, headers=json_type))
+
+    def same(self, question: str, said: str) -> None:
+        if said != self.alone[question]:
+            self.wrong.append(f"{question[:20]!r}: {said!r} instead of {self.alone[question]!r}")
+
+    def status(self, wanted: int, answer: httpx2.Response) -> None:
+        if answer.status_code != wanted:
+            self.wrong.append(f"{answer.status_code} instead of {wanted}: {answer.text[:200]}")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process holds at a moment."""
+
+    rss: int
+    n_handles: int
+    n_threads: int
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> Held:
+        return cls(process.memory_info().rss, process.num_fds(), process.num_threads())
+
+
+async def watch(process: psutil.Process, held: list[Held]) -> None:
+    while True:
+        held.append(Held.of(process))
+        await asyncio.sleep(0.2)
+
+
+def lasting(held: list[Held]) -> Held:
+    """What stays: a giant request comes and goes."""
+    return Held(
+        min(each.rss for each in held),
+        min(each.n_handles for each in held),
+        min(each.n_threads for each in held),
+    )
+
+
+def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[str], None]) -> None:
+    minutes = 15 if full else 0.4
+    held: list[Held] = []
+
+    async def run(server: Served) -> Soak:
+        soak = Soak(server.url)
+        limits = httpx2.Limits(max_connections=N_CLIENTS)
+        async with httpx2.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
+            await soak.ask_alone(http)
+            watcher = asyncio.create_task(watch(psutil.Process(server.process.pid), held))
+            ends_s = time.monotonic() + 60 * minutes
+            await asyncio.gather(*(soak.client(i, http, ends_s) for i in range(N_CLIENTS)))
+            watcher.cancel()
+            health = await http.get("/health")
+            assert health.status_code == 200
+            await quiet(http)
+        return soak
+
+    with served(tiny("llama", "F32"), "--max-num-seqs", "8", "--ctx", "1024") as server:
+        soak = asyncio.run(run(server))
+    assert not soak.wrong, soak.wrong[0]
+    assert min(soak.did.values()) >= 5 and len(soak.did) == 7, soak.did
+    third = len(held) // 3
+    early, late = lasting(held[third // 2 : third]), lasting(held[-third // 2 :])
+    figures(
+        f"soak of {minutes} min, {sum(soak.did.values())} requests: "
+        f"{early.rss / 2**20:.1f} MiB after a third, {late.rss / 2**20:.1f} at the end; "
+        f"handles {early.n_handles}, {late.n_handles}"
+    )
+    # The short form ends before the caches have their size.
+    assert late.rss <= early.rss * (1.02 if full else 1.25)
+    assert late.n_handles <= early.n_handles + 2 and late.n_threads <= early.n_threads + 2
+
+
+async def quiet(http: httpx2.AsyncClient) -> None:
+    """Nobody holds blocks once all have gone."""
+    for _ in range(200):
+        page = (await http.get("/metrics")).text
+        held = [line for line in page.splitlines() if line.startswith("localllm_kv_blocks_used")]
+        if held and all(line.endswith(" 0") for line in held):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(held)
+
+
+def test_kills(
+    tiny: Callable[[str, str], Path], full: bool, figures: Callable[[str], None]
+) -> None:
+    """kill -9 in the middle of answers: the port is free, nothing is locked, the next serves."""
+    path, port, waits = tiny("llama", "F32"), "0", []
+    said = set()
+    for i in range(200 if full else 4):
+        began_s = time.monotonic()
+        with served(path, "--port", port) as server:
+            waits.append(time.monotonic() - began_s)
+            port = server.url.rsplit(":", 1)[1]
+            with httpx2.Client(base_url=server.url, timeout=30) as http:
+                answer = http.post("/v1/chat/completions", json=chat(QUESTIONS[0]))
+                said.add(answer.json()["choices"][0]["message"]["content"])
+                long = chat(QUESTIONS[1], max_tokens=1000, stream=True)
+                with http.stream("POST", "/v1/chat/completions", json=long) as stream:
+                    lines = stream.iter_lines()
+                    for _ in range(i % 5):
+                        next(lines)
+                    server.process.kill()
+                    server.process.wait()
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", int(port))) != 0
+    assert len(said) == 1
+    waits.sort()
+    figures(f"a server is ready {waits[len(waits) // 2]:.2f} s after its start (tiny model)")
+    assert waits[len(waits) // 2] < 15
