@@ -46,6 +46,11 @@ def up_to_date(rows: Sequence[Mapping[str, Any]]) -> str:
     n_others = len(Store(paths.current().models).list()) - len(rows)
     if not n_others and not n_silent:
         return "Every model here is as its source has it."
+    if not rows:
+        return (
+            "No model here has a source that could have news: what is in the package index stays "
+            "as it is, and files of your own are yours."
+        )
     said = []
     if n_silent:
         said.append(f"{n_silent} could not be asked about (localllm outdated says why)")

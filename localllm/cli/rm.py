@@ -39,7 +39,7 @@ class _Doomed:
 def command(names: tuple[str, ...], yes: bool) -> None:
     """Delete models, and the parts of interrupted downloads of them.
 
-    NAME is the whole name, as `localllm list` shows it or as the model was pulled by.
+    NAME is the whole name with its size, as `localllm list` shows it or as the model was pulled by.
     Files that were imported in place stay where they are, and a file that another name shares stays
     for that one. Models of other programs are never deleted.
     """
@@ -60,9 +60,11 @@ def command(names: tuple[str, ...], yes: bool) -> None:
         for waiting in each.waiting:
             partials.remove(waiting)
         output.emit(f"{each.label} deleted, {output.size_text(each.size)} freed\n")
-    for each in doomed:  # only now: a copy without links refers to a file that may have gone too
-        if each.model is not None and each.model.elsewhere and each.model.path.is_file():
-            output.say(output.escape_line(f"Its file stays where it is: {each.model.path}"))
+    # Only now: a copy without links refers to a file that may have gone too.
+    stays = {each.model.path for each in doomed if each.model and each.model.elsewhere}
+    for path in sorted(stays):
+        if path.is_file():
+            output.say(output.escape_line(f"Its file stays where it is: {path}"))
 
 
 def _doomed(name: str, store: Store, known: Catalog, places: paths.Paths) -> _Doomed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +13,10 @@ import click
 from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.options import Found, ModelName, find_model
-from localllm.errors import ArgumentError, FileError
+from localllm.errors import ArgumentError
+from localllm.store.digest import sha256_of
 from localllm.store.index import Model, Store
 from localllm.store.record import FileRecord, Record
-
-_CHUNK = 1 << 22
 
 
 @click.command("verify")
@@ -94,7 +92,7 @@ def _verified(found: Found, store: Store, meter: _Meter) -> dict[str, Any]:
     hashes = []
     for path, sha256, size in zip(files, expected, sizes, strict=True):
         try:
-            taken, n_bytes = _sha256(path, found.label, meter)
+            taken, n_bytes = sha256_of(path, lambda n: meter.add(found.label, n))
         except OSError as e:
             why = f"{path.name} cannot be read: {e.strerror or e}"
             return _row(found, "damaged", f"damaged, {why}")
@@ -144,15 +142,3 @@ def _with_hashes(model: Model, hashes: Sequence[tuple[Path, int, str]]) -> Recor
         for i, (path, size, sha256) in enumerate(hashes)
     ]
     return replace(record, files=tuple(files), sha256=files[0].sha256 if len(files) == 1 else "")
-
-
-def _sha256(path: Path, label: str, meter: _Meter) -> tuple[str, int]:
-    if path.exists() and not path.is_file():
-        raise FileError(f"{path} is not a regular file")
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-            meter.add(label, len(chunk))
-    return digest.hexdigest(), size

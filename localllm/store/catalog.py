@@ -73,12 +73,20 @@ class Catalog:
         return tuple(sorted({*self._entries, *self._sizes}))
 
     def canonical(self, ref: Ref) -> Ref:
-        """The full name behind a bare one (`smollm2` is `smollm2:135m`), else `ref` itself."""
-        if ref.tag == DEFAULT_TAG and ref not in self._entries:
+        """The name in the package index of a bare one (`smollm2` is `smollm2:135m`), or of one that
+        says what is so anyway (`smollm2:135m-instruct-q4_1`); else `ref` itself."""
+        if ref in self._entries:
+            return ref
+        if ref.tag == DEFAULT_TAG:
             for entry in self._entries.values():
                 if entry.ref.name == ref.name and entry.default:
                     return entry.ref
-        return ref
+        request = self.request(ref)
+        packaged = self._entries.get(request.size.ref) if request else None
+        if request is None or packaged is None or request.variant != request.size.variants[0]:
+            return ref
+        same = (None, quantization.find(packaged.quantization))
+        return packaged.ref if request.quantization in same else ref
 
     def find(self, ref: Ref) -> Entry | None:
         """The entry of the package index of a name, bare or full; None if there is none."""

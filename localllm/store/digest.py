@@ -46,18 +46,31 @@ def sampled_digest(path: Path) -> str:
 def full_digest(path: Path, progress: Callable[[float], None] = lambda share: None) -> str:
     """`sha256:` and 64 hexadecimal digits of all bytes; `progress` is called with 0.0 .. 1.0.
     Raises `FileError`."""
-    hashed, n_read = hashlib.sha256(), 0
+    n_read = 0
+
+    def count(n_bytes: int) -> None:
+        nonlocal n_read
+        n_read += n_bytes
+        progress(min(1.0, n_read / max(size, 1)))
+
     try:
-        _require_regular(path)
         size = path.stat().st_size
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                hashed.update(chunk)
-                n_read += len(chunk)
-                progress(min(1.0, n_read / max(size, 1)))
+        return f"sha256:{sha256_of(path, count)[0]}"
     except OSError as e:
         raise FileError(f"cannot read {path}: {e.strerror or e}") from e
-    return f"sha256:{hashed.hexdigest()}"
+
+
+def sha256_of(path: Path, add: Callable[[int], None]) -> tuple[str, int]:
+    """The hash of all bytes, and how many there were; `add` gets the number of each piece. Raises
+    `OSError`, and `FileError` for what is no regular file."""
+    _require_regular(path)
+    hashed, n_read = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            hashed.update(chunk)
+            n_read += len(chunk)
+            add(len(chunk))
+    return hashed.hexdigest(), n_read
 
 
 def digest_like(

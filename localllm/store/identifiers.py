@@ -11,6 +11,8 @@ from localllm.errors import ArgumentError
 # The Hub's own rules: validate_repo_id in https://huggingface.co/docs/huggingface_hub
 _OWNER = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?", re.ASCII)
+#: The digits of a hash, as every file of ours has them.
+SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)
 

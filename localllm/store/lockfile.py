@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from localllm import paths
 from localllm.errors import ArgumentError, FileError, FormatError
 from localllm.store.durable import disk_error, replacing
+from localllm.store.identifiers import SHA256
 from localllm.store.ref import Ref, parse
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 NAME = "models.lock.json"
 VERSION = 1
 MAX_BYTES = 16 << 20
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _WAIT_S = 10.0  # for another process to finish a write of some milliseconds
 
 
@@ -87,16 +86,6 @@ class Lockfile:
             if asked != offer.ref:
                 names[asked] = offer.ref
             self._write(names, pins)
-
-    def forget(self, ref: Ref) -> bool:
-        """Takes a name out; the next pull takes what is there then. False if it was not in."""
-        with self._alone():
-            names, pins = self._read()
-            ref = names.get(ref, ref)
-            if pins.pop(ref, None) is None:
-                return False
-            self._write({a: b for a, b in names.items() if b != ref}, pins)
-        return True
 
     def _write(self, names: Mapping[Ref, Ref], pins: Mapping[Ref, Pin]) -> None:
         document = {
@@ -210,7 +199,7 @@ def _file(document: Any) -> PinnedFile:
     size, sha256 = document.get("size"), document.get("sha256")
     if type(size) is not int or size < 0:
         raise ValueError(f"the size {size!r:.40} is no number of bytes")
-    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+    if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
         raise ValueError(f"{sha256!r:.80} is no sha256")
     return PinnedFile(_text(document.get("name")), size, sha256)
 

@@ -3,17 +3,16 @@ is the JSON file beside the model file, or stands alone for a model that lies el
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from localllm.store.identifiers import SHA256
 from localllm.store.settings import NOTHING_SET, Settings, from_document
 
 VERSION = 2
 _VERSIONS = (1, 2)  # 1 had neither files nor settings
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MOST_FILES = 999
 _TEXTS = (
     "source", "added", "architecture", "quantization", "licence", "kind", "repository", "revision",
@@ -103,7 +102,7 @@ def _size(document: Mapping[str, Any]) -> int:
 
 def _sha256(document: Mapping[str, Any]) -> str:
     sha256 = document.get("sha256")
-    if not isinstance(sha256, str) or (sha256 and not _SHA256.fullmatch(sha256)):
+    if not isinstance(sha256, str) or (sha256 and not SHA256.fullmatch(sha256)):
         raise ValueError(f"sha256 is {sha256!r}, expected 64 hex digits")
     return sha256
 

@@ -50,7 +50,7 @@ def resolve_request(
     raise MissingError(
         f"no repository delivers {request.ref_as(request.quantization)}: "
         + "; ".join(e.message for e in refused),
-        refused[-1].hint,
+        refused[0].hint,  # of the repository that is the best place
     )
 
 

@@ -154,6 +154,7 @@ def test_quick_commands_are_quick(
         )
         if seconds[-1] <= 0.15:
             break
+    assert min(seconds) > 0  # a process of its own
     figures(f"localllm {' '.join(args)}: {min(seconds) * 1000:.0f} ms of CPU time to the end")
     assert min(seconds) <= 0.15, seconds
 

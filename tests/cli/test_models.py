@@ -31,7 +31,12 @@ def test_pull_then_list_show_run_rm(made: MadeUp) -> None:
     pulled = run(made, "pull", "madeup")
     assert pulled.returncode == 0, pulled.stderr
     assert pulled.stdout.startswith("madeup:1k is ready: ")
-    assert "(licence: CC0)" in pulled.stderr
+    first, facts, room = pulled.stderr.splitlines()[:3]
+    assert first.startswith(
+        "madeup:1k: madeup-part0 1.0 and 1 more packages of the package index, "
+    )
+    assert f"{size} B, 64 parameters, F32, licence: CC0" in facts
+    assert " free on the disk; 4.3 GB of memory are free, enough to run it" in room
 
     listed = run(made, "list")
     row = ["madeup:1k", str(size), "B", "F32", "package", "index", "-", "native", "ready"]

@@ -128,7 +128,9 @@ def test_a_name_of_the_users_catalogue(tmp_path: Path) -> None:
         ok(home, "rm", "-y", "hf.co/me/teeny-gguf:q8_0", env=env)
         assert cli("run", "mine", "say yes", home=home, env=env).stdout == "yes\n"
         ok(home, "rm", "-y", "mine", env=env)
-        assert ok(home, "rm", "-y", "teeny", env=env).stdout.startswith("teeny:1k-q4_k_m deleted")
+        assert ok(home, "rm", "-y", "teeny:1k", env=env).stdout.startswith(
+            "teeny:1k-q4_k_m deleted"
+        )
         assert [r["name"] for r in json.loads(ok(home, "list", "--json", env=env).stdout)] == [
             "teeny:1k-q8_0"
         ]

@@ -9,15 +9,22 @@ import os
 import sys
 from pathlib import Path
 
-from localllm.cli.main import main
+from localllm.cli import main as program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-if name := os.environ.get("TEST_FAKE_SESSION"):
-    module = "fake_session" if name == "1" else name
-    sys.modules["localllm.session"] = importlib.import_module(f"stand_ins.{module}")
-if folder := os.environ.get("TEST_CATALOG"):
-    from localllm.store import catalog
 
-    catalog.folder = lambda: Path(folder)
-sys.exit(main())
+def main() -> int:
+    """Puts the stand-ins in their places, then runs the command line."""
+    if name := os.environ.get("TEST_FAKE_SESSION"):
+        module = "fake_session" if name == "1" else name
+        sys.modules["localllm.session"] = importlib.import_module(f"stand_ins.{module}")
+    if folder := os.environ.get("TEST_CATALOG"):
+        from localllm.store import catalog
+
+        catalog.folder = lambda: Path(folder)
+    return program.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

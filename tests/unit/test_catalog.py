@@ -54,6 +54,18 @@ def test_the_two_models() -> None:
     assert known.get(parse("smollm2")) is smol
     assert known.get(parse("gemma3")) is gemma
     assert known.get(parse("gemma3:latest")) is gemma
+    # What a name says is so anyway; another variant or quantization is the Hub's.
+    for name in ("smollm2:135m-instruct", "SmolLM2:135M-Chat", "smollm2:135m-q4_1", "smollm2:q4_1"):
+        assert known.find(parse(name)) is smol, name
+    assert known.find(parse("gemma3:270m-base-q4_K_M")) is gemma
+    for name in (
+        "smollm2:135m-q8_0",
+        "smollm2:360m",
+        "gemma3:270m-it",
+        "gemma3:1b",
+        "smollm2:135m-x",
+    ):
+        assert known.find(parse(name)) is None, name
 
 
 def test_catalogue_names_no_registry_host() -> None:

@@ -48,13 +48,6 @@ def test_pin_and_find(lock: Lockfile) -> None:
     assert list(lock.path.parent.iterdir()) == [lock.path]
 
 
-def test_forget(lock: Lockfile) -> None:
-    lock.pin(ASKED, offer(), HASHES)
-    lock.pin(parse("b"), offer("b"), HASHES)
-    assert lock.forget(ASKED) and not lock.forget(ASKED)
-    assert list(lock.all()) == [parse("b")] and lock.canonical(ASKED) == ASKED
-
-
 def test_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
     assert Lockfile().path == tmp_path / "config" / "models.lock.json"

@@ -9,8 +9,6 @@ import pytest
 from localllm import session
 from localllm.cli import output, pull_progress
 from localllm.cli.pull_line import line
-from localllm.store.offer import Location, Offer, RemoteFile
-from localllm.store.ref import Ref
 
 GB = 10**9
 
@@ -30,7 +28,10 @@ def test_whether_it_fits_is_told_from_the_memory_of_the_cgroup(
 ) -> None:
     limited = dataclasses.replace(session.machine_facts(), memory_bytes=memory, free_bytes=free)
     monkeypatch.setattr(session, "machine_facts", lambda: limited)
-    assert said in pull_progress._fit(5 * GB)
+    assert said in pull_progress.room(5 * GB, 9 * GB)
+    full = pull_progress.room(5 * GB, 3 * GB)
+    assert full.startswith("only 3.0 GB are free on the disk, the whole model takes more; ")
+    assert "it fits" not in full
 
 
 @pytest.mark.parametrize("columns", [120, 80, 60, 40, 20])
@@ -52,12 +53,3 @@ def test_a_line_without_a_size_and_one_of_waiting(monkeypatch: pytest.MonkeyPatc
     assert line("downloading", GB, None, 0.0, None) == "downloading  1.0 GB"
     waiting = line("retrying in 9 s: cannot connect to models.example", GB, 2 * GB, 0.0, None)
     assert waiting.lstrip().startswith("50%  1.0 GB of 2.0 GB  retrying in 9 s: cannot")
-
-
-def test_a_disk_that_is_too_small_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    file = RemoteFile("a.gguf", 5 * GB, None, lambda: Location("https://x.example"))
-    offer = Offer(Ref("a"), "url", "x.example", "", (file,))
-    pull_progress.TextProgress(offer).begin(free_bytes=GB)
-    said = capsys.readouterr().err
-    assert "only 1.0 GB are free on the disk, the whole model takes more; " in said
-    assert "fits" not in said

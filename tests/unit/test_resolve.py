@@ -14,7 +14,7 @@ from localllm.store.lockfile import Lockfile
 from localllm.store.offer import Offer
 from localllm.store.quantization import parse as quant
 from localllm.store.ref import parse as ref
-from localllm.store.resolve import local_refs, resolve_hub, resolve_request
+from localllm.store.resolve import exact_refs, local_refs, resolve_hub, resolve_request
 from localllm.store.sources.hub import Hub, MissingError, UnreachableError
 from localllm.store.wanted import HubName, parse
 
@@ -112,8 +112,7 @@ def test_the_pin_wins(server: HubServer, hub: Hub, catalog: Catalog, lock: Lockf
     ]
     assert again.licence == "CC0"
     assert resolve_request(request(catalog, "m:7b-q5_k_m"), hub, lock).ref == first.ref
-    lock.forget(ref("m:7b"))
-    assert str(resolve_request(request(catalog, "m"), hub, lock).ref) == "m:7b-q4_k_m"
+    assert str(resolve_request(request(catalog, "m"), hub, None).ref) == "m:7b-q4_k_m"
 
 
 def test_all_spellings_are_pinned_alike(
@@ -170,7 +169,14 @@ def test_names_in_the_store(catalog: Catalog, lock: Lockfile, hub: Hub) -> None:
     assert [str(each) for each in local_refs(ref("smollm2"), load(), lock)] == [
         "smollm2", "smollm2:135m",
     ]  # fmt: skip
+    packaged = local_refs(ref("smollm2:135m-instruct-q4_1"), load(), lock)
+    assert [str(each) for each in packaged] == ["smollm2:135m-instruct-q4_1", "smollm2:135m"]
+    exact = exact_refs(ref("m:7b-instruct-q8_0"), catalog, lock)
+    assert [str(each) for each in exact] == ["m:7b-instruct-q8_0", "m:7b-q8_0"]
+    for name in ("m", "m:7b", "m:7b-instruct", "m:q8_0", "hf.co/u/r"):
+        assert exact_refs(ref(name), catalog, lock) == (ref(name),)
     pin(lock, "m:7b", resolve_request(request(catalog, "m"), hub))
+    assert [str(e) for e in exact_refs(ref("m:7b"), catalog, lock)] == ["m:7b", "m:7b-q5_k_m"]
     assert names("m") == ["m", "m:7b", "m:7b-q5_k_m", "m:7b-q4_k_m"]
 
 
