@@ -84,7 +84,8 @@ def command(model: str, **options: Any) -> None:
     They use http://127.0.0.1:8000/v1 as the address of OpenAI's API. An address that other
     machines reach needs a key. The usual flags of vllm serve and llama-server are taken too.
     """
-    from localllm.server.security import Access, is_loopback
+    from localllm.server.security import Access
+    from localllm.store.identifiers import is_loopback
 
     host, port = options["host"], options["port"]
     keys = read_keys(options["api_key"])

@@ -5,7 +5,6 @@ client does not resume and checks only the size; what its cache has already is u
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from localllm.errors import ArgumentError, DownloadError
 from localllm.store import listing, quantization
-from localllm.store.identifiers import Repository, Revision
+from localllm.store.identifiers import SHA256, Repository, Revision
 from localllm.store.offer import Location, Offer, RemoteFile
 from localllm.store.quantization import Quantization
 from localllm.store.ref import Ref
@@ -27,7 +26,6 @@ from localllm.store.transfer.small import BUSY
 SOURCE = "hub"
 MAIN = Revision("main")
 _TIMEOUT_S = 30.0
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UPDATE = (
     "Its owner replaced what was pinned. To take what is there now: localllm pull --update NAME"
 )
@@ -209,7 +207,7 @@ class Hub:
                 raise
             raise Fault(e.message, after=retry_after(answer), busy=True) from e
         linked = found.etag or ""
-        if entry.sha256 and _SHA256.fullmatch(linked) and linked != entry.sha256:
+        if entry.sha256 and SHA256.fullmatch(linked) and linked != entry.sha256:
             raise DownloadError(
                 f"{entry.name} of {repository} is not what was listed: expected sha256 "
                 f"{entry.sha256}, the Hub has {linked}",
@@ -394,7 +392,7 @@ def _entries(siblings: Iterable[Any]) -> Iterator[Entry]:
         yield Entry(
             name,
             size if type(size) is int and size >= 0 else None,
-            sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else None,
+            sha256 if isinstance(sha256, str) and SHA256.fullmatch(sha256) else None,
         )
 
 

@@ -6,7 +6,6 @@ right bytes are taken. Protocol: https://github.com/opencontainers/distribution-
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from localllm.errors import DownloadError, FormatError
 from localllm.store import manifest as manifests
 from localllm.store.foreign.ollama import settings_of
+from localllm.store.identifiers import is_loopback
 from localllm.store.manifest import Layer, Manifest
 from localllm.store.offer import Location, Offer, RemoteFile
 from localllm.store.settings import MAX_TEXT
@@ -64,7 +64,7 @@ class Registry:
         if "/" not in repository and host in _API_HOSTS.values():
             repository = f"library/{repository}"
         authority = host if wanted.port is None else f"{host}:{wanted.port}"
-        scheme = "http" if _is_loopback(host) else "https"
+        scheme = "http" if is_loopback(host) else "https"
         self.base = f"{scheme}://{authority}/v2/{repository}"
         self._repository, self._get, self._token = repository, get, ""
         self._challenge = ""
@@ -140,7 +140,7 @@ class Registry:
             realm = urlsplit("")
         own = urlsplit(self.base)  # plain http only where the registry itself is, on this machine
         is_safe = realm.scheme == "https" or (
-            realm.scheme == own.scheme == "http" and _is_loopback(realm.hostname or "")
+            realm.scheme == own.scheme == "http" and is_loopback(realm.hostname or "")
         )
         if scheme.lower() != "bearer" or not is_safe:
             raise DownloadError(
@@ -207,13 +207,6 @@ def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
             if isinstance(value, str) and 0 < len(value) <= 40 and value.isprintable():
                 found.setdefault(name, value)
     return found
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _is_header(token: str) -> bool:
