@@ -138,7 +138,7 @@ def test_kill_at_any_step_on_a_slow_link(driver: Driver, server: FaultServer, fu
         if contents and (fetched := server.sent.get(f"/then{i}.gguf")):
             assert fetched <= len(BODY) - contents.n_bytes + LOOK_BYTES, i
             kept += contents.n_bytes
-    assert n_begun >= n_points / 4 and kept > 0, (n_begun, kept)
+    assert n_begun >= n_points // 8 and kept > 0, (n_begun, kept)
 
 
 def test_eight_at_once_share_the_work(driver: Driver, server: FaultServer) -> None:
