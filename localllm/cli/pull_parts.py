@@ -21,10 +21,10 @@ _SPEED_WINDOW_S = 5.0
 
 
 class JsonReporter:
-    """A JSON line when a stage begins and ends, and twice a second between."""
+    """A JSON line on what is offered, when a stage begins and ends, and twice a second between."""
 
     def __init__(self, entry: Entry) -> None:
-        self._name = str(entry.ref)
+        self._entry, self._name = entry, str(entry.ref)
         self._stage = ""
         self._written_at = 0.0
 
@@ -34,14 +34,38 @@ class JsonReporter:
         begins = progress.stage != self._stage
         if not (begins or ends or now - self._written_at >= _JSON_INTERVAL_S):
             return
+        if begins and progress.stage == "download":
+            self._write(self._offer())
         self._stage, self._written_at = progress.stage, now
-        line = {
-            "model": self._name,
-            "stage": progress.stage,
-            "bytes": progress.n_bytes,
-            "total_bytes": progress.total_bytes,
+        self._write(
+            {
+                "stage": progress.stage,
+                "bytes": progress.n_bytes,
+                "total_bytes": progress.total_bytes,
+            }
+        )
+
+    def _offer(self) -> dict[str, object]:
+        """The same keys as an offer of another source has."""
+        entry = self._entry
+        return {
+            "stage": "offer",
+            "source": "index",
+            "repository": " ".join(f"{part.package}=={part.version}" for part in entry.parts),
+            "revision": "",
+            "files": [
+                {"name": f"{entry.ref.stem}.gguf", "size": entry.size, "sha256": entry.sha256}
+            ],
+            "size": entry.size,
+            "quantization": entry.quantization,
+            "licence": entry.licence,
+            "in_place": [],
+            "free_bytes": free_disk(paths.current().models),
+            "notes": [],
         }
-        output.emit(json.dumps(line) + "\n")
+
+    def _write(self, document: dict[str, object]) -> None:
+        output.emit(json.dumps({"model": self._name, **document}) + "\n")
 
     def end(self) -> None:
         """Nothing is left on the screen."""
