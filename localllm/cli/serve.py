@@ -114,7 +114,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     An address that other machines reach needs a key. The usual flags of vllm serve and llama-server
     are taken too.
     """
-    from localllm.server.security import Access, is_loopback
+    from localllm.server.security import Access
+    from localllm.store.identifiers import is_loopback
 
     host, port = options["host"], options["port"]
     keys = read_keys(options["api_key"])

@@ -14,6 +14,7 @@ from localllm.cli import output
 from localllm.cli.api_keys import read_keys
 from localllm.cli.options import ModelName, Number, find_model
 from localllm.errors import ArgumentError, FileError
+from localllm.store.identifiers import is_loopback
 from localllm.store.index import Store
 from localllm.store.ref import Ref
 from localllm.store.sources.peer import KEY_VARIABLE
@@ -35,7 +36,7 @@ def command(names: tuple[str, ...], host: str, port: int, api_key: str | None) -
     key. Models can be read, and nothing else: no prompts, no records.
     """
     key = None if api_key is None else read_keys([api_key])[0]
-    if key is None and not _is_loopback(host):
+    if key is None and not is_loopback(host):
         raise ArgumentError(
             f"--host {host[:80]} can be reached from other machines: that needs --api-key",
             "Write a long random one into a file of your own: --api-key @FILE",
@@ -80,15 +81,6 @@ def _shared(name: str) -> Ref:
             "Give it a name first: localllm import PATH NAME, or localllm cp SRC DST",
         )
     return model.ref
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _reachable(host: str) -> str:

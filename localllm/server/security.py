@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localllm.server import errors
 from localllm.server.errors import RequestError
+from localllm.store.identifiers import is_loopback
 
 MAX_BODY_BYTES = 16 << 20
 MAX_HEADER_BYTES = 64 << 10
@@ -89,16 +90,6 @@ class Access:
         if scheme not in ("http", "https") or parts.path or parts.query or "@" in origin:
             return False
         return is_loopback(name) or parts.netloc.lower() == host.lower()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _without_port(origin: str) -> str:

@@ -22,6 +22,7 @@ from typing import IO, Literal
 from localllm.errors import FileError, FormatError
 from localllm.paths import Paths, ensure
 from localllm.store.catalog import Entry, Part
+from localllm.store.digest import sha256_of
 from localllm.store.durable import TEMPORARY, disk_error, is_stale, replacing
 from localllm.store.index import Model, Record, Store
 from localllm.store.sources.index import HashError, fetch
@@ -235,18 +236,18 @@ def _exactly(part: Part, member: IO[bytes]) -> Iterator[bytes]:
 
 
 def _sha256(path: Path, report: Report) -> str:
-    digest = hashlib.sha256()
+    checked = 0
+
+    def add(n_bytes: int) -> None:
+        nonlocal checked
+        checked += n_bytes
+        report(Progress("check", checked, size))
+
     try:
         size = path.stat().st_size
-        n_bytes = 0
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                n_bytes += len(chunk)
-                report(Progress("check", n_bytes, size))
+        return sha256_of(path, add)[0]
     except OSError as e:
         raise disk_error("read", path, e) from e
-    return digest.hexdigest()
 
 
 def _sweep(folders: list[Path]) -> None:

@@ -88,5 +88,17 @@ class Digest:
         return self.text.removeprefix("sha256:")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    import ipaddress  # only addresses need it
+
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def _shown(text: str) -> str:
     return ascii(text if len(text) <= 128 else f"{text[:128]}...")

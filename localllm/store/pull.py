@@ -19,7 +19,7 @@ from localllm.store.lockfile import Lockfile
 from localllm.store.offer import Offer, RemoteFile
 from localllm.store.record import FileRecord, Record
 from localllm.store.ref import Ref
-from localllm.store.transfer.progress import Report
+from localllm.store.transfer.progress import CHECKING, Progress, Report
 from localllm.store.transfer.settings import DEFAULT, Settings
 
 
@@ -46,7 +46,7 @@ def pull_offer(
             f"Delete it with: localllm rm {offer.ref}",
         )
     offer = with_known(offer, before)
-    if offer.in_place and _is_sound(offer):
+    if offer.in_place and _is_sound(offer, report):
         files = _referenced(offer)
         store.record(offer.ref, record_of(offer, files))
     else:
@@ -166,14 +166,24 @@ def _forget_older(before: Model | None, files: Sequence[Path]) -> None:
                 path.unlink()
 
 
-def _is_sound(offer: Offer) -> bool:
+def _is_sound(offer: Offer, report: Report) -> bool:
     """Whether the files of another program have the content that their source names. Those of a
     source that names none, such as a path, are taken as they are."""
-    for file, path in zip(offer.files, offer.in_place, strict=True):
+    done, n = 0, len(offer.files)
+    for i, (file, path) in enumerate(zip(offer.files, offer.in_place, strict=True), 1):
         if file.sha256 is None or offer.source != "hub":
             continue
+        size, before = file.size or 0, done
+
+        def on_share(share: float, file: RemoteFile = file, i: int = i, before: int = before,
+                     size: int = size) -> None:  # fmt: skip
+            here = int(share * size)
+            report(Progress(file.name, i, n, here, size, before + here, offer.size, 0.0, None,
+                            CHECKING))  # fmt: skip
+
         try:
-            is_right = full_digest(path) == f"sha256:{file.sha256}"
+            is_right = full_digest(path, on_share) == f"sha256:{file.sha256}"
+            done += size
         except FileError:
             is_right = False
         if not is_right:

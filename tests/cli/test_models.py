@@ -98,10 +98,12 @@ def test_pull_json_lines(made: MadeUp) -> None:
     done = run(made, "pull", "madeup", "--json")
     assert done.returncode == 0 and done.stderr == ""
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert (lines[0]["stage"], lines[-1]["stage"]) == ("download", "done")
+    assert [line["stage"] for line in (*lines[:2], lines[-1])] == ["offer", "download", "done"]
+    assert (lines[0]["size"], lines[0]["licence"]) == (len(made.content), "CC0")
+    assert lines[0]["repository"] == "madeup-part0==1.0 madeup-part1==1.0"
     assert lines[-1]["size"] == len(made.content)
     assert Path(lines[-1]["path"]).read_bytes() == made.content
-    for line in lines[:-1]:
+    for line in lines[1:-1]:
         assert 0 <= line["bytes"] <= line["total_bytes"]
     again = run(made, "pull", "madeup", "--json").stdout.splitlines()
     assert [json.loads(line)["stage"] for line in again] == ["check", "done"]

@@ -152,9 +152,10 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
                 if json.loads(line).get("bytes", 0) > 0:
                     break
             child.send_signal(sent)
-            child.communicate()
+            last = child.communicate()[0].splitlines()[-1:]
             if child.returncode == 0:
                 pytest.skip("this machine was faster than the signal")
+            assert sent == signal.SIGKILL or json.loads(last[0])["stage"] == "interrupted"
         assert not list((home / "models").rglob("*.gguf"))
         (row,) = json.loads(ok(home, "list", "--json", env=env).stdout)
         assert row["name"] == "hf.co/me/teeny-gguf:q4_0" and row["state"] == "partial"
@@ -162,6 +163,17 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
         assert (home / "models/hf.co/me/teeny-gguf@q4_0.gguf").read_bytes() == data
         (row,) = json.loads(ok(home, "list", "--json", env=env).stdout)
         assert row["state"] == "ready"
+
+
+def test_json_ends_with_a_failure(tmp_path: Path) -> None:
+    with a_hub({"Teeny-Q4_0.gguf": small_models.gguf()}) as (_, env):
+        done = cli("pull", "me/Teeny-GGUF:Q8_0", "--json", home=tmp_path, env=env)
+        assert done.returncode == 1 and is_error(done.stderr, "has no Q8_0")
+        last = json.loads(done.stdout.splitlines()[-1])
+        assert (last["stage"], last["names"]) == ("failed", ["me/Teeny-GGUF:Q8_0"])
+        assert "has no Q8_0, only Q4_0" in last["error"] and last["hint"] and last["exit_code"] == 1
+        done = cli("pull", "--json", home=tmp_path, env=env)
+        assert json.loads(done.stdout)["error"] == "no model was named"
 
 
 @pytest.mark.skipif(not oci_registry.is_here(), reason="docker-registry is not installed")

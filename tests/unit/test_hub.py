@@ -34,6 +34,7 @@ from localllm.store.sources.hub import (
 )
 from localllm.store.sources.index import DownloadError
 from localllm.store.transfer.http import Fault
+from localllm.store.transfer.progress import Progress
 
 U_R = Repository("User", "Repo-GGUF")
 BASE = Naming(ref("hf.co/user/repo-gguf"))
@@ -209,6 +210,23 @@ def test_content_that_changed_under_a_pin_is_refused(server: HubServer, hub: Hub
     assert server.seen == [] and (offer.licence, offer.revision) == ("mit", str(commit))
     with pytest.raises(DownloadError, match="is not what was listed: expected sha256 bbbb"):
         offer.files[0].locate()
+
+
+def test_a_pinned_revision_that_is_gone_says_how_to_go_on(server: HubServer, hub: Hub) -> None:
+    for commit, says in (("d" * 40, "has no revision d+ any more"), (None, "has lost a file")):
+        revision = Revision(commit or server.repos[str(U_R)].commit)
+        entry = Entry("m-Q9.gguf", 5, "b" * 64)
+        offer = hub.offer_pinned(U_R, revision, ref("x"), quant("Q8_0"), [entry], Facts())
+        with pytest.raises(MissingError, match=says) as caught:
+            offer.files[0].locate()
+        assert "pull --update" in (caught.value.hint or "")
+
+
+def test_a_token_that_may_not(server: HubServer, hub: Hub) -> None:
+    server.broken["/api/models"] = 403
+    with pytest.raises(DownloadError, match="403") as caught:
+        hub.resolve(U_R, BASE)
+    assert f"terms wait at {server.url}/User/Repo-GGUF" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -450,6 +468,8 @@ def test_a_damaged_file_of_the_shared_cache_is_fetched_instead(
     offer = hub.resolve(Repository("User", "Real"), Naming(ref("hf.co/user/real")))
     assert offer.in_place
     places = Paths(tmp_path / "models", tmp_path / "cache", tmp_path / "config")
-    model = pull_offer(offer, offer.ref, places, lambda progress: None)
+    reported: list[Progress] = []
+    model = pull_offer(offer, offer.ref, places, reported.append)
+    assert (reported[0].state, reported[0].size) == ("checking", len(data))  # theirs, first
     assert not model.elsewhere and model.path.read_bytes() == data
     assert blob.read_bytes() != data  # theirs is not ours to mend

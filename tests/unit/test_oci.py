@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from localllm.errors import DownloadError, UnsupportedError
+from localllm.errors import DownloadError, FormatError, UnsupportedError
 from localllm.store import wanted
 from localllm.store.offer import Offer
 from localllm.store.sources import oci
@@ -179,3 +179,25 @@ def test_sites_stand_for_their_registries() -> None:
     for text in ("ollama.com/library/tiny:1b", "ollama.com/tiny:1b"):
         with pytest.raises(DownloadError, match="with this tag"):
             oci.resolve(name(text), get=answers)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_model_of_somebody_else_says_what_to_do(status: int) -> None:
+    challenge = {"www-authenticate": f'Bearer realm="{REALM}",service="r",scope="x"'}
+    answers = Answers(
+        {
+            f"{BASE}/manifests/1b": [(401, challenge, b""), (status, {}, b"")],
+            REALM: [(200, {}, b'{"token": "abc"}')],
+        }
+    )
+    with pytest.raises(DownloadError, match="refuses library/tiny to people") as caught:
+        oci.resolve(name("registry.ollama.ai/library/tiny:1b"), get=answers)
+    assert "localllm import" in (caught.value.hint or "")
+
+
+def test_a_wrong_manifest_names_its_host() -> None:
+    layer = {"mediaType": OLLAMA + "model", "size": 9, "digest": "md5:12"}
+    data = json.dumps({"layers": [layer]}).encode()
+    answers = Answers({f"{BASE}/manifests/1b": [(200, {}, data)]})
+    with pytest.raises(FormatError, match=r"registry\.ollama\.ai sent .*'md5:12' is no digest"):
+        oci.resolve(name("registry.ollama.ai/library/tiny:1b"), get=answers)

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from localllm import session
-from localllm.cli import pull_progress
+from localllm.cli import output, pull_progress
+from localllm.cli.pull_line import line
 
 GB = 10**9
 
@@ -31,3 +32,24 @@ def test_whether_it_fits_is_told_from_the_memory_of_the_cgroup(
     full = pull_progress.room(5 * GB, 3 * GB)
     assert full.startswith("only 3.0 GB are free on the disk, the whole model takes more; ")
     assert "it fits" not in full
+
+
+@pytest.mark.parametrize("columns", [120, 80, 60, 40, 20])
+@pytest.mark.parametrize("file", ["", "file 12 of 34"])
+def test_the_line_fits_the_screen(columns: int, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What matters stays: how far it is, and how long it takes."""
+    monkeypatch.setattr(output, "columns", lambda: columns)
+    text = line("downloading", 123 * GB // 10, 40 * GB, 12.3e6, 2250.0, file)
+    assert len(text) < columns, text
+    assert "31%" in text and "left" in text
+    if columns >= 60:
+        assert "12.3 GB of 40.0 GB" in text and "12.3 MB/s" in text
+    assert ("[###" in text) == (columns == 120 or (columns == 80 and not file)), text
+    assert (file in text) == (columns >= 80 or not file), text
+
+
+def test_a_line_without_a_size_and_one_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "columns", lambda: 60)
+    assert line("downloading", GB, None, 0.0, None) == "downloading  1.0 GB"
+    waiting = line("retrying in 9 s: cannot connect to models.example", GB, 2 * GB, 0.0, None)
+    assert waiting.lstrip().startswith("50%  1.0 GB of 2.0 GB  retrying in 9 s: cannot")

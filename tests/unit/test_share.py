@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ from localllm.store.offer import Offer
 from localllm.store.pull import pull_offer
 from localllm.store.ref import parse
 from localllm.store.sources import local, peer
+from localllm.store.transfer.small import Small
 from localllm.store.wanted import PeerName
 
 
@@ -194,3 +196,15 @@ def test_only_reading(store: Store, verb: str) -> None:
         connection.request(verb, "/localllm/models/mine%3Aq4")
         assert connection.getresponse().status == 501
         connection.close()
+
+
+@pytest.mark.parametrize("sha256", ["no-digest", 7, ["x"]])
+def test_a_wrong_digest_names_the_peer(monkeypatch: pytest.MonkeyPatch, sha256: object) -> None:
+    row = {"size": 5, "sha256": sha256}
+    texts = dict.fromkeys(("quantization", "architecture", "licence"), "")
+    body = json.dumps({"files": [row], "settings": {}, **texts}).encode()
+    monkeypatch.setattr(peer, "get", lambda *_: Small(200, {}, body))
+    found = wanted.parse("http://127.0.0.1:9/a")
+    assert isinstance(found, PeerName)
+    with pytest.raises(DownloadError, match=r"the answer of 127\.0\.0\.1:9 .* is no digest"):
+        peer.resolve(found)

@@ -5,7 +5,6 @@ client does not resume and checks only the size; what its cache has already is u
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from localllm.errors import ArgumentError, DownloadError
 from localllm.store import listing, quantization
-from localllm.store.identifiers import Repository, Revision
+from localllm.store.identifiers import SHA256, Repository, Revision
 from localllm.store.offer import Location, Offer, RemoteFile
 from localllm.store.quantization import Quantization
 from localllm.store.ref import Ref
@@ -27,7 +26,9 @@ from localllm.store.transfer.small import BUSY
 SOURCE = "hub"
 MAIN = Revision("main")
 _TIMEOUT_S = 30.0
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_UPDATE = (
+    "Its owner replaced what was pinned. To take what is there now: localllm pull --update NAME"
+)
 _MOST_SHOWN = 12  # names in a message
 
 
@@ -192,7 +193,9 @@ class Hub:
             )
         url = f"{self.endpoint}/{repository}/resolve/{revision}/{quote(entry.name)}"
         try:
-            with _explained(self.endpoint, repository, revision, has_token=bool(self._token)):
+            with _explained(
+                self.endpoint, repository, revision, has_token=bool(self._token), listed=True
+            ):
                 found = library().get_hf_file_metadata(
                     url, token=self._token or False, timeout=_TIMEOUT_S, endpoint=self.endpoint
                 )
@@ -204,11 +207,11 @@ class Hub:
                 raise
             raise Fault(e.message, after=retry_after(answer), busy=True) from e
         linked = found.etag or ""
-        if entry.sha256 and _SHA256.fullmatch(linked) and linked != entry.sha256:
+        if entry.sha256 and SHA256.fullmatch(linked) and linked != entry.sha256:
             raise DownloadError(
                 f"{entry.name} of {repository} is not what was listed: expected sha256 "
                 f"{entry.sha256}, the Hub has {linked}",
-                "Pull again, without the lock file's entry if it is older.",
+                _UPDATE,
             )
         headers = {}
         is_own = _origin(found.location) == _origin(self.endpoint)
@@ -389,7 +392,7 @@ def _entries(siblings: Iterable[Any]) -> Iterator[Entry]:
         yield Entry(
             name,
             size if type(size) is int and size >= 0 else None,
-            sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else None,
+            sha256 if isinstance(sha256, str) and SHA256.fullmatch(sha256) else None,
         )
 
 
@@ -430,9 +433,14 @@ def _origin(url: str) -> tuple[str, str]:
 
 @contextmanager
 def _explained(
-    endpoint: str, repository: Repository | None, revision: Revision | None, *, has_token: bool
+    endpoint: str,
+    repository: Repository | None,
+    revision: Revision | None,
+    *,
+    has_token: bool,
+    listed: bool = False,
 ) -> Iterator[None]:
-    """Turns the client's errors into ours."""
+    """Turns the client's errors into ours. listed: the revision is from a listing or a pin."""
     import httpx2
 
     errors = library().errors
@@ -444,14 +452,16 @@ def _explained(
             f"{repository} is gated: its owner wants to know who takes it",
             f"Your token is not allowed to read it. Ask for access at {endpoint}/{repository}"
             if has_token
-            else f"Accept its terms at {endpoint}/{repository}, then set HF_TOKEN.",
+            else f"Accept its terms at {endpoint}/{repository}, then set HF_TOKEN to a token of "
+            f"{endpoint}/settings/tokens",
         ) from e
     except errors.RevisionNotFoundError as e:
         raise MissingError(
-            f"{repository} has no revision {revision}", "The usual one is main: leave @... out."
+            f"{repository} has no revision {revision}" + " any more" * listed,
+            _UPDATE if listed else "The usual one is main: leave @... out.",
         ) from e
     except errors.EntryNotFoundError as e:
-        raise MissingError(f"{repository} has lost a file that it listed", "Try again.") from e
+        raise MissingError(f"{repository} has lost a file that it listed", _UPDATE) from e
     except errors.RepositoryNotFoundError as e:
         name = repository.name if repository else ""
         raise MissingError(
@@ -465,6 +475,8 @@ def _explained(
         hint = "Wait a while." if status == 429 else "Try again later."
         if status == 401:
             hint = "The token in HF_TOKEN, or the one you logged in with, is not accepted."
+        elif status == 403:
+            hint = f"The token may not read it, or terms wait at {endpoint}/{repository or ''}"
         raise DownloadError(f"{host} answered with the status {status}", hint) from e
     except (httpx2.HTTPError, OSError) as e:
         raise UnreachableError(

@@ -8,14 +8,11 @@ lie. Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from localllm.errors import ArgumentError
-from localllm.store.identifiers import Repository, Revision
-
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+from localllm.store.identifiers import SHA256, Repository, Revision
 
 
 @dataclass(frozen=True)
@@ -88,5 +85,5 @@ def _file(snapshot: Path, path: Path) -> CachedFile | None:
     except (OSError, ValueError):
         return None
     is_blob = target.parent == (snapshot.parent.parent / "blobs").resolve()
-    sha256 = target.name if is_blob and _SHA256.fullmatch(target.name) else None
+    sha256 = target.name if is_blob and SHA256.fullmatch(target.name) else None
     return CachedFile(path.relative_to(snapshot).as_posix(), path, size, sha256)

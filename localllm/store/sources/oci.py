@@ -6,15 +6,15 @@ right bytes are taken. Protocol: https://github.com/opencontainers/distribution-
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Callable
 from urllib.parse import urlencode, urlsplit
 
-from localllm.errors import DownloadError
+from localllm.errors import DownloadError, FormatError
 from localllm.store import manifest as manifests
 from localllm.store.foreign.ollama import settings_of
+from localllm.store.identifiers import is_loopback
 from localllm.store.manifest import Layer, Manifest
 from localllm.store.offer import Location, Offer, RemoteFile
 from localllm.store.settings import MAX_TEXT
@@ -24,6 +24,10 @@ from localllm.store.wanted import OciName
 SOURCE = "oci"
 #: Registries that people name by the site they see.
 _API_HOSTS = {"ollama.com": "registry.ollama.ai", "docker.io": "registry-1.docker.io"}
+_OTHERWISE = (
+    "Public models need no login. For others, fetch the GGUF file with the registry's own tools, "
+    "then: localllm import FILE"
+)
 _MAX_TOKEN_BYTES = 64 << 10
 _PAIR = re.compile(r'([a-zA-Z]+)="([^"\\]*)"')
 
@@ -60,7 +64,7 @@ class Registry:
         if "/" not in repository and host in _API_HOSTS.values():
             repository = f"library/{repository}"
         authority = host if wanted.port is None else f"{host}:{wanted.port}"
-        scheme = "http" if _is_loopback(host) else "https"
+        scheme = "http" if is_loopback(host) else "https"
         self.base = f"{scheme}://{authority}/v2/{repository}"
         self._repository, self._get, self._token = repository, get, ""
         self._challenge = ""
@@ -68,7 +72,14 @@ class Registry:
     def manifest(self, tag: str) -> tuple[str, Manifest]:
         """The manifest of a tag, and the sha256 of its bytes."""
         answer = self._ask(f"{self.base}/manifests/{tag}", manifests.ACCEPT, manifests.MAX_BYTES)
-        return answer.sha256, manifests.parse(answer.body)
+        try:
+            return answer.sha256, manifests.parse(answer.body)
+        except FormatError as e:
+            raise FormatError(
+                f"{urlsplit(self.base).netloc} sent a wrong manifest of {self._repository}: "
+                f"{e.message}",
+                e.hint,
+            ) from e
 
     def text(self, layer: Layer) -> str:
         """A small layer as a text, checked against its digest."""
@@ -129,12 +140,12 @@ class Registry:
             realm = urlsplit("")
         own = urlsplit(self.base)  # plain http only where the registry itself is, on this machine
         is_safe = realm.scheme == "https" or (
-            realm.scheme == own.scheme == "http" and _is_loopback(realm.hostname or "")
+            realm.scheme == own.scheme == "http" and is_loopback(realm.hostname or "")
         )
         if scheme.lower() != "bearer" or not is_safe:
             raise DownloadError(
-                f"the registry {urlsplit(self.base).netloc} wants a login, which is not supported",
-                "Public models need none. For others, download the GGUF file with its own tools.",
+                f"the registry {own.netloc} wants a login, which is not supported",
+                _OTHERWISE,
             )
         asked = {
             "service": pairs.get("service", ""),
@@ -152,7 +163,7 @@ class Registry:
             raise DownloadError(
                 f"{realm.netloc} gives no token for {self._repository} (it answered "
                 f"{answer.status})",
-                "The model may be private, or its name misspelled.",
+                f"The model may be private, or its name misspelled. {_OTHERWISE}",
             )
         return token
 
@@ -163,7 +174,13 @@ class Registry:
                 f"{host} has no {url.partition('/v2/')[2].split('/manifests/')[0]} with this tag",
                 "Check the name and the tag on the registry's site.",
             )
-        return DownloadError(f"{host} answered {answer.status} for {url[:300]}")
+        if answer.status in (401, 403):
+            return DownloadError(
+                f"{host} refuses {self._repository} to people without a login ({answer.status})",
+                _OTHERWISE,
+            )
+        hint = "Wait a while." if answer.status == 429 else "Try again later."
+        return DownloadError(f"{host} answered {answer.status} for {url[:300]}", hint)
 
 
 def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
@@ -190,13 +207,6 @@ def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
             if isinstance(value, str) and 0 < len(value) <= 40 and value.isprintable():
                 found.setdefault(name, value)
     return found
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _is_header(token: str) -> bool:

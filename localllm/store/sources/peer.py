@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from localllm.errors import DownloadError
+from localllm.errors import DownloadError, LocalLLMError
 from localllm.store.identifiers import Digest
 from localllm.store.offer import Location, Offer, RemoteFile
 from localllm.store.settings import from_document
@@ -52,7 +52,7 @@ def resolve(wanted: PeerName, key: str = "") -> Offer:
         )
     try:
         return _offer(wanted, json.loads(answer.body), headers)
-    except (ValueError, RecursionError, DownloadError) as e:
+    except (ValueError, RecursionError, LocalLLMError) as e:
         raise DownloadError(
             f"the answer of {host} cannot be understood: {str(e)[:200]}",
             "Is it a localllm of this version or a later one?",

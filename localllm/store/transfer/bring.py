@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localllm.errors import DownloadError
+from localllm.store.digest import sha256_of
 from localllm.store.durable import disk_error
+from localllm.store.identifiers import SHA256
 from localllm.store.offer import RemoteFile
 from localllm.store.transfer.http import Fault, Transport, public_address
 from localllm.store.transfer.journal import Division
@@ -23,10 +24,9 @@ from localllm.store.transfer.partials import Files
 from localllm.store.transfer.patience import KEPT, Patience
 from localllm.store.transfer.progress import CHECKING, COMPARING, DOWNLOADING
 from localllm.store.transfer.ranges import Session
-from localllm.store.transfer.settings import MIB, Settings
+from localllm.store.transfer.settings import Settings
 from localllm.store.transfer.stream import read_whole
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMPARISONS = 3  # how often what does not add up is fetched again
 
 Check = Callable[[str, bytes], None]  # (name, first bytes): raises if it is not what was wanted
@@ -91,7 +91,7 @@ class Bringer:
         self._received = 0
         self._patience = Patience(settings, file.name, lambda: self._received)
         self._ignored_ranges = 0
-        if file.sha256 is not None and not _SHA256.fullmatch(file.sha256):
+        if file.sha256 is not None and not SHA256.fullmatch(file.sha256):
             raise DownloadError(f"{file.name}: {file.sha256[:80]!a} is no sha256 of 64 hex digits")
 
     def identify(self) -> str:
@@ -177,13 +177,14 @@ class Bringer:
         stamp = _stamp(self._final)
         if stamp is None or not (finished or wanted) or self._size() not in (None, stamp[0]):
             return None
-        hashed, n = hashlib.sha256(), 0
-        with self._final.open("rb") as file:
-            while block := file.read(MIB):
-                hashed.update(block)
-                n += len(block)
-                self._tell(State(n, stamp[0], self._received, CHECKING))
-        sha256 = hashed.hexdigest()
+        checked = 0
+
+        def add(n_bytes: int) -> None:
+            nonlocal checked
+            checked += n_bytes
+            self._tell(State(checked, stamp[0], self._received, CHECKING))
+
+        sha256, n = sha256_of(self._final, add)
         if wanted and sha256 != wanted:
             return None
         files.forget()
