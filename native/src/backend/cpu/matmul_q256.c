@@ -420,13 +420,8 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
         if (on_few_tiles256(u, scales_##name, job)) return;                                        \
         if (job->x->n > LLM_FUSED)                                                                 \
             many256(u, scales_##name, job);                                                        \
-        else {                                                                                     \
-            for (int32_t i = 0, end; i < job->n_panels; i = end) {                                 \
-                end = i + LLM_STREAMS < job->n_panels ? i + LLM_STREAMS : job->n_panels;           \
-                LLM_FUSED_SWITCH(job->x->n, few256, u, type, job, i, end)                          \
-            }                                                                                      \
-            store_strip(job, 0, job->x->n);                                                        \
-        }                                                                                          \
+        else                                                                                       \
+            LLM_FEW_PANELS(job, few256, u, type, job)                                              \
     }
 
 TYPE(q2_k, LLM_Q2_K, 0, LLM_BOOK_NONE, true, 16)

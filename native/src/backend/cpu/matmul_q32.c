@@ -241,13 +241,8 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
         if (on_few_tiles32(&u, job)) return;                                                       \
         if (job->x->n > LLM_FUSED)                                                                 \
             many32(&u, job);                                                                       \
-        else {                                                                                     \
-            for (int32_t i = 0, end; i < job->n_panels; i = end) {                                 \
-                end = i + LLM_STREAMS < job->n_panels ? i + LLM_STREAMS : job->n_panels;           \
-                LLM_FUSED_SWITCH(job->x->n, few32, &u, job, i, end)                                \
-            }                                                                                      \
-            store_strip(job, 0, job->x->n);                                                        \
-        }                                                                                          \
+        else                                                                                       \
+            LLM_FEW_PANELS(job, few32, &u, job)                                                    \
     }
 
 TYPE(q4_0, 8, LLM_BOOK_NONE, false)

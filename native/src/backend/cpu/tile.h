@@ -224,6 +224,16 @@ LLM_INLINE void cut_end(llm_cut cut) {
 #endif
 }
 
+/* f(..., first, last, n) for each run of up to LLM_STREAMS panels, n tokens in all; ends the sums. */
+#define LLM_FEW_PANELS(job, f, ...)                                                                \
+    {                                                                                              \
+        for (int32_t first = 0, last; first < (job)->n_panels; first = last) {                     \
+            last = first + LLM_STREAMS < (job)->n_panels ? first + LLM_STREAMS : (job)->n_panels;  \
+            LLM_FUSED_SWITCH((job)->x->n, f, __VA_ARGS__, first, last)                             \
+        }                                                                                          \
+        store_strip(job, 0, (job)->x->n);                                                          \
+    }
+
 #ifndef LLM_QUADS
 /* Four inputs of 16 rows with the same four inputs of n tokens. */
 LLM_INLINE void dot_tokens(const llm_unpacking *u, vi *s, vb w, const int8_t *q, const int n) {
