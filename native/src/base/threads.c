@@ -151,8 +151,8 @@ void llm_threads_announce(llm_threads *t) {
 }
 
 static void finish_job(llm_threads *t) {
-    int32_t others =
-        t->n_counted - 1; /* read before this thread counts: the next job may change it */
+    /* Read before this thread counts: the next job may change it. */
+    int32_t others = t->n_counted - 1;
     if (atomic_fetch_add_explicit(&t->n_finished, 1, memory_order_acq_rel) == others) {
         atomic_store_explicit(&t->n_finished, 0, memory_order_relaxed);
         gate_advance(&t->done);
@@ -224,12 +224,15 @@ static void run_shared(llm_threads *t) {
 static void count_job(llm_threads *t, uint64_t wall_ns, uint32_t n_barriers) {
     bool measured = t->measured;
     t->measured = wall_ns >= SHORT_JOB_NS;
-    if (!measured || !llm_turnout_add(&t->turnout, wall_ns, n_barriers)) return;
+    if (!measured) return;
+    bool full = llm_turnout_add(&t->turnout, wall_ns, n_barriers);
+    if (!full && t->turnout.window_ns) return;
     uint64_t most = 0;
-    for (int32_t i = 0; i < t->n_active; i++) {
+    for (int32_t i = 0; i < t->n_threads; i++) {
         if (t->workers[i].stolen_ns > most) most = t->workers[i].stolen_ns;
-        t->workers[i].stolen_ns = 0;
+        t->workers[i].stolen_ns = 0; /* of one window only */
     }
+    if (!full) return;
     llm_turnout_decide(&t->turnout, most);
 }
 

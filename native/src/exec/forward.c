@@ -32,7 +32,6 @@ typedef struct walk {
 } walk;
 
 static void set_rows(walk *w, int32_t n) {
-    const llm_exec *e = w->e;
     w->n = n;
     w->few = n <= LLM_FEW_ROWS;
     int64_t begin = 0, end = n;
