@@ -12,6 +12,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #endif
+#if defined(__linux__)
+#include <pthread.h>
+#endif
 
 #define MAX_THREADS 64
 
@@ -32,6 +35,7 @@ typedef struct counts {
     int64_t n_wrong[MAX_THREADS];
 } counts;
 
+/* A pool may leave threads out only of jobs behind long ones with barriers: not of these. */
 static void count_job(void *context, int32_t thread, int32_t n_threads) {
     counts *c = context;
     c->runs[thread]++;
@@ -221,6 +225,63 @@ static void test_shares_cover_everything_once(void) {
     }
 }
 
+#if defined(__linux__)
+typedef struct crowd {
+    llm_threads *pool;
+    int32_t n_least, n_most; /* threads that took part in a job */
+    int64_t stage[MAX_THREADS], n_wrong[MAX_THREADS];
+} crowd;
+
+static void crowd_job(void *context, int32_t thread, int32_t n_threads) {
+    crowd *c = context;
+    if (thread == 0 && n_threads < c->n_least) c->n_least = n_threads;
+    if (thread == 0 && n_threads > c->n_most) c->n_most = n_threads;
+    for (int64_t stage = 1; stage <= 40; stage++) {
+        uint64_t until = llm_now_ns() + 20000;
+        while (llm_now_ns() < until) continue;
+        c->stage[thread] = stage;
+        llm_threads_barrier(c->pool, thread);
+        for (int32_t i = 0; i < n_threads; i++) c->n_wrong[thread] += c->stage[i] != stage;
+        llm_threads_barrier(c->pool, thread);
+    }
+}
+
+static void *restricted(void *context) {
+    cpu_set_t all, one;
+    pthread_getaffinity_np(pthread_self(), sizeof all, &all);
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++) {
+        if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    }
+    crowd *c = context;
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    c->pool = create(4);
+    c->n_least = 4;
+    uint64_t until = llm_now_ns() + 5000000000u;
+    while (c->n_least > 1 && llm_now_ns() < until) llm_threads_run(c->pool, crowd_job, c);
+    int32_t least = c->n_least;
+    c->n_most = 0; /* after a while all are tried again, and run the right job */
+    until = llm_now_ns() + 5000000000u;
+    while (c->n_most < 4 && llm_now_ns() < until) llm_threads_run(c->pool, crowd_job, c);
+    c->n_least = least;
+    llm_threads_destroy(c->pool);
+    return NULL;
+}
+
+/* Four threads on one CPU (a thread inherits the CPUs of the one that makes it). */
+static void test_threads_in_each_others_way_rest(void) {
+    crowd c = {0};
+    pthread_t thread;
+    pthread_create(&thread, NULL, restricted, &c);
+    pthread_join(thread, NULL);
+    CHECK(c.n_least < 4, "%d threads at the least", (int)c.n_least);
+    CHECK(c.n_most == 4, "%d threads at the most afterwards", (int)c.n_most);
+    int64_t wrong = 0;
+    for (int32_t i = 0; i < 4; i++) wrong += c.n_wrong[i];
+    CHECK(wrong == 0, "%lld stale reads", (long long)wrong);
+}
+#endif
+
 #if !defined(_WIN32)
 static double cpu_seconds(void) {
     struct rusage r;
@@ -258,6 +319,9 @@ int main(void) {
     test_default_count();
     test_float_mode();
     test_shares_cover_everything_once();
+#if defined(__linux__)
+    test_threads_in_each_others_way_rest();
+#endif
 #if !defined(_WIN32)
     test_idle_pool_uses_no_cpu();
 #endif

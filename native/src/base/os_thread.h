@@ -1,4 +1,4 @@
-/* os_thread.h: what the thread pool needs from the system: threads, yielding and parking.
+/* os_thread.h: what the thread pool needs from the system: threads, their time, yielding and parking.
  *
  * A park is a place to sleep until a 32-bit word changes. Linux has that in the kernel (futex);
  * elsewhere it is a mutex and a condition variable, touched only when somebody sleeps.
@@ -45,10 +45,17 @@ static inline void llm_os_thread_join(llm_os_thread thread) {
 }
 
 static inline void llm_os_yield(void) { SwitchToThread(); }
+
+/* How long this thread has run; false where that is known by the time slice only. */
+static inline bool llm_os_thread_cpu_ns(uint64_t *out) {
+    (void)out;
+    return false;
+}
 #else
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 
 typedef pthread_t llm_os_thread;
 typedef void *llm_os_result;
@@ -71,6 +78,13 @@ static inline bool llm_os_thread_start(llm_os_thread *out, llm_os_result (*entry
 
 static inline void llm_os_thread_join(llm_os_thread thread) { pthread_join(thread, NULL); }
 static inline void llm_os_yield(void) { sched_yield(); }
+
+static inline bool llm_os_thread_cpu_ns(uint64_t *out) {
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t)) return false;
+    *out = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return true;
+}
 #endif
 
 #if defined(__linux__)

@@ -8,14 +8,16 @@
 
 typedef void (*llm_job)(void *context, int32_t thread, int32_t n_threads);
 
-/* Runs job once on every thread and returns when all have finished. Everything written before the
- * call is visible to the job, everything the job wrote is visible after it. */
+/* Runs job once on each of threads 0 .. n_threads - 1, a count that the job is told, and returns
+ * when all of them have finished: all threads of the pool, or fewer among busy threads of others
+ * (turnout.h). Everything written before the call is visible to the job, everything the job wrote
+ * is visible after it. */
 void llm_threads_run(llm_threads *t, llm_job job, void *context);
 
-/* Inside a job: waits until all threads of the pool are here. Same visibility. */
+/* Inside a job: waits until all threads that run it are here. Same visibility. */
 void llm_threads_barrier(llm_threads *t, int32_t thread);
 
-/* Barriers that all threads have passed since the pool was made; between jobs. */
+/* Barriers that thread 0 has passed since the pool was made; between jobs. */
 uint32_t llm_threads_n_barriers(const llm_threads *t);
 
 /* Inside a job: waits until *word is value. Whoever gives it that value then calls announce; all it

@@ -20,7 +20,7 @@
 /* A thread on its way through a step. */
 typedef struct walk {
     llm_exec *e;
-    int32_t thread;
+    int32_t thread, n_threads; /* of those that take part in the step */
     int32_t n;            /* rows: tokens of the step; in the end only those with logits */
     const int32_t *token; /* of each row once those were left out, else NULL */
     bool few;             /* the thread computes all rows, in its own buffers; else its share */
@@ -32,11 +32,10 @@ typedef struct walk {
 } walk;
 
 static void set_rows(walk *w, int32_t n) {
-    const llm_exec *e = w->e;
     w->n = n;
     w->few = n <= LLM_FEW_ROWS;
     int64_t begin = 0, end = n;
-    if (!w->few) llm_share(n, w->thread, e->n_threads, &begin, &end);
+    if (!w->few) llm_share(n, w->thread, w->n_threads, &begin, &end);
     w->begin = (int32_t)begin;
     w->end = (int32_t)end;
 }
@@ -158,7 +157,7 @@ static void write_heads(walk *w) {
     llm_exec *e = w->e;
     int32_t n_units = e->m->h.n_heads + e->m->h.n_kv_heads;
     int64_t begin, end;
-    llm_share((int64_t)w->n * n_units, w->thread, e->n_threads, &begin, &end);
+    llm_share((int64_t)w->n * n_units, w->thread, w->n_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         llm_write_head(e, w->layer, (int32_t)(i / n_units), (int32_t)(i % n_units), w->thread);
     }
@@ -289,7 +288,7 @@ static void forward_head(walk *w) {
     if (m->h.final_softcap > 0.0F) {
         int64_t begin, end;
         llm_threads_barrier(e->threads, w->thread);
-        llm_share((int64_t)w->n * m->h.n_vocab, w->thread, e->n_threads, &begin, &end);
+        llm_share((int64_t)w->n * m->h.n_vocab, w->thread, w->n_threads, &begin, &end);
         m->kernels->softcap(e->out_logits + begin, m->h.final_softcap, end - begin);
     }
     LLM_PROFILE_WORK(e, w->thread, HEAD);
@@ -297,7 +296,7 @@ static void forward_head(walk *w) {
 
 void llm_forward(void *exec, int32_t thread, int32_t n_threads) {
     llm_exec *e = exec;
-    walk w = {.e = e, .thread = thread};
+    walk w = {.e = e, .thread = thread, .n_threads = n_threads};
     int64_t begin, end;
     int32_t n_layers = e->m->h.n_layers;
     LLM_PROFILE_BEGIN(e, thread);
