@@ -87,7 +87,8 @@ static void test_v2_takes_the_tightest_ancestor(void) {
     put("/sys/fs/cgroup/a/b/c/memory.current", "1000000000\n");
     put("/sys/fs/cgroup/a/memory.max", "9000000000\n");
     put("/sys/fs/cgroup/a/memory.current", "7000000000\n");
-    put("/sys/fs/cgroup/a/memory.stat", "anon 5\nfile 7\ninactive_file 500000000\n");
+    put("/sys/fs/cgroup/a/memory.stat",
+        "anon 5\nfile 7\ninactive_file 300000000\nactive_file 200000000\n");
     llm_cgroup_limits l = probe();
     CHECK(l.cpu_quota == 1.5, "%f", l.cpu_quota);
     CHECK(l.memory_limit == 8000000000u, "%llu", (unsigned long long)l.memory_limit);
@@ -118,7 +119,8 @@ static void test_v1(void) {
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     put("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "4000000\n");
     put("/sys/fs/cgroup/memory/m/memory.usage_in_bytes", "3000000\n");
-    put("/sys/fs/cgroup/memory/m/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n");
+    put("/sys/fs/cgroup/memory/m/memory.stat",
+        "inactive_file 1\nactive_file 2\ntotal_inactive_file 150000\ntotal_active_file 50000\n");
     put("/sys/fs/cgroup/unified/cpu.max", "1 100000\n");
     llm_cgroup_limits l = probe();
     CHECK(l.cpu_quota == 2.5, "%f", l.cpu_quota);

@@ -201,6 +201,10 @@ static void limit_cpu(const char *root, const char *folder, int version, llm_cgr
 
 static void limit_memory(const char *root, const char *folder, int version,
                          llm_cgroup_limits *out) {
+    /* Pages of files give way, those too that were used twice: of a model that has run before. */
+    static const char *const stats_of[][2] = {{"total_inactive_file", "total_active_file"},
+                                              {"inactive_file", "active_file"}};
+    const char *const *stats = stats_of[version == 2];
     uint64_t limit[2] = {UINT64_MAX, 0}, high[2] = {UINT64_MAX, 0}, used[2] = {0, 0};
     const char *limit_name = version == 2 ? "memory.max" : "memory.limit_in_bytes";
     if (!read_numbers(root, folder, limit_name, limit)) return;
@@ -211,8 +215,8 @@ static void limit_memory(const char *root, const char *folder, int version,
     if (limit[0] >= UINT64_C(1) << 60) return; /* version 1 writes "none" as about 2^63 */
     if (limit[0] < out->memory_limit) out->memory_limit = limit[0];
     read_numbers(root, folder, version == 2 ? "memory.current" : "memory.usage_in_bytes", used);
-    const char *cache_key = version == 2 ? "inactive_file" : "total_inactive_file";
-    uint64_t cache = read_stat(root, folder, "memory.stat", cache_key);
+    uint64_t cache = read_stat(root, folder, "memory.stat", stats[0])
+                     + read_stat(root, folder, "memory.stat", stats[1]);
     used[0] = used[0] > cache ? used[0] - cache : 0;
     uint64_t room = limit[0] > used[0] ? limit[0] - used[0] : 0;
     if (room < out->memory_room) out->memory_room = room;
