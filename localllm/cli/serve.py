@@ -26,6 +26,7 @@ from localllm.errors import ArgumentError
 
 PORT = 8000
 DEFAULT_KEEP_S = 300.0
+LOG_FORMATS = ("text", "json")
 _NAME = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 
 
@@ -54,6 +55,10 @@ class ServeCommand(click.Command):
 @click.option("--name", multiple=True, help="What requests call the model. Several may be.")
 @click.option("--cors-origin", metavar="URL", multiple=True, help="A web page that may ask.")
 @click.option("--allowed-host", metavar="HOST", multiple=True, help="A name of this machine.")
+@click.option(
+    "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True,
+    help="json: a line a request on stdout, without what was asked or answered.",
+)  # fmt: skip
 @click.option("--strict", is_flag=True, help="Refuse requests with fields that nobody knows.")
 @click.option(
     "--max-queue",
@@ -128,6 +133,7 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     access = Access(
         host=host,
         keys=(*keys, own_key) if keys else (),
+        key_names=(*(f"key {i + 1}" for i in range(len(keys))), "localllm"),
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],
     )
@@ -135,10 +141,11 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     if names and len(models) != 1:
         raise ArgumentError(f"--name is for one model, {len(models)} were given")
     found = [opening.find(model) for model in models]
-    from localllm.server import app, listen
+    from localllm.server import app, listen, request_log
     from localllm.server.announced import Announced, announcing
 
     listening = listen.bind(host, port)
+    request_log.install(options["log_format"])
     tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     application = app.build(_manager(found, names, options), access, strict=options["strict"])
     server = listen.server(

@@ -23,6 +23,7 @@ from localllm.engine.request import (
 )
 from localllm.errors import CancelledError, ContextFullError
 from localllm.server.metrics import Metrics
+from localllm.server.request_log import Tally
 
 
 class Answering:
@@ -35,6 +36,7 @@ class Answering:
         self._tickets: list[Ticket] = []
         self._n_open = 0
         self._started_s = time.monotonic()
+        self.tally = Tally()
 
     def start(
         self, requests: Sequence[Request], answered: Callable[[Sequence[int]], None] | None = None
@@ -42,6 +44,7 @@ class Answering:
         """Submits all of them, or none: raises what `Service.submit` raises. answered: told of the
         token ids of each answer that comes to its end."""
         self._answered = answered
+        self.tally.prompt_tokens = sum(len(request.prompt) for request in requests)
         try:
             for i, request in enumerate(requests):
                 if request.params.max_tokens == 0:
@@ -64,8 +67,12 @@ class Answering:
                 raise event.error
             if isinstance(event, Finished):
                 self._n_open -= 1
+                self.tally.cached_tokens += event.usage.cached_tokens
+                self.tally.queued_s = max(self.tally.queued_s, event.timings.queued_s)
             else:
                 timing.piece((number, event.index), len(event.chunk.token_ids))
+                self.tally.generated_tokens += len(event.chunk.token_ids)
+                self.tally.first_at_s = timing.first_at_s
                 answer = given[number, event.index]
                 answer += event.chunk.token_ids
                 if self._answered and event.chunk.finish_reason in ("stop", "length"):
@@ -109,6 +116,7 @@ class _Timing:
 
     def __init__(self, metrics: Metrics, started_s: float) -> None:
         self._metrics, self._started_s = metrics, started_s
+        self.first_at_s: float | None = None
         self._first: dict[tuple[int, int], float] = {}
         self._last: dict[tuple[int, int], float] = {}
         self._count: dict[tuple[int, int], int] = {}
@@ -117,7 +125,8 @@ class _Timing:
         if not n_tokens:
             return
         now = time.monotonic()
-        if not self._first:
+        if self.first_at_s is None:
+            self.first_at_s = now
             self._metrics.first_token_s.add(now - self._started_s)
         self._first.setdefault(answer, now)
         self._last[answer] = now

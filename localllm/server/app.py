@@ -13,14 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localllm import __version__
 from localllm.errors import LocalLLMError
 from localllm.server import errors, watchdog
 from localllm.server.errors import RequestError
 from localllm.server.manager import Manager
-from localllm.server.metrics import Metrics
+from localllm.server.request_log import Recorded, loop_fault
 from localllm.server.routes import chat, completions, control, models, operations, session, tokens
 from localllm.server.security import Access, Guard
 from localllm.server.state import ServerState
@@ -44,6 +43,7 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(loop_fault)
         await models.open()
         watching = asyncio.ensure_future(watchdog.watch(models.states))
         yield
@@ -64,37 +64,17 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(Exception, _fault)
-    app.add_middleware(Counted, metrics=state.metrics)
-    app.add_middleware(Guard, access=access)  # the outermost: added last
+    routes = [route for family in FAMILIES for route in family.routes if isinstance(route, Route)]
+    app.add_middleware(Guard, access=access)
+    # The outermost: added last.
+    app.add_middleware(Recorded, metrics=state.metrics, access=access, routes=routes)
     return app
-
-
-class Counted:
-    """Counts answers by route and status."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
-        self._routes = [
-            route for family in FAMILIES for route in family.routes if isinstance(route, Route)
-        ]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def counting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._metrics.responses[self._route(scope), message["status"]] += 1
-            await send(message)
-
-        await self._app(scope, receive, counting)
-
-    def _route(self, scope: Scope) -> str:
-        """The route's pattern, so that there are only so many names."""
-        path = scope["path"]
-        return next((r.path for r in self._routes if r.path_regex.match(path)), "other")
 
 
 async def _refused(http: HttpRequest, error: Exception) -> Response:
     kind = errors.kind_of(error)
-    if kind.status >= 500:
+    http.state.error = kind.code
+    if kind.status >= 500 and isinstance(error, LocalLLMError):
         log.error("%s", error)
     return Response(
         errors.body(error), kind.status, errors.headers(error), media_type="application/json"

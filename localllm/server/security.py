@@ -40,13 +40,14 @@ _PORT = re.compile(r"[0-9]{1,5}")
 class Access:
     """What is allowed. host: the address listened on; keys: none is asked for if there are none;
     origins: trusted ones beside those of this machine, `*` as the port is any port; hosts: further
-    names that this machine has."""
+    names that this machine has; key_names: what the log calls the keys."""
 
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
+    key_names: tuple[str, ...] = ()
     key_digests: tuple[bytes, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +60,11 @@ class Access:
         for known in self.key_digests:
             found |= hmac.compare_digest(digest, known)
         return digest if found else None
+
+    def name_of(self, caller: bytes) -> str | None:
+        """What the log calls the key with this digest."""
+        names = dict(zip(self.key_digests, self.key_names, strict=False))
+        return names.get(caller)
 
     def knows_host(self, name: str) -> bool:
         """Whether a Host, without its port, is a name of this machine."""

@@ -58,6 +58,7 @@ class Watched(Response):
         raise NotImplementedError
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["tally"] = self._answering.tally
         work = asyncio.create_task(self.work(send))
         gone = asyncio.create_task(_gone(receive))
         try:
@@ -72,6 +73,14 @@ class Watched(Response):
             self._release()
         if not work.cancelled():
             work.result()
+
+    def noted(self, error: Exception) -> errors.Kind:
+        """How an error is answered; our own faults are logged, without what was asked."""
+        kind = errors.kind_of(error)
+        self._answering.tally.error = kind.code
+        if not isinstance(error, LocalLLMError):
+            log.error("a fault while answering", exc_info=error)
+        return kind
 
 
 class Answer(Watched):
@@ -107,7 +116,7 @@ class Answer(Watched):
             async for index, chunk in self._chunks():
                 chunks[index].append(chunk)
         except Exception as e:
-            kind = noted(e)
+            kind = self.noted(e)
             await _respond(send, kind.status, errors.body(e), errors.headers(e))
             return
         shape = self._frame.shape
@@ -134,7 +143,7 @@ class Answer(Watched):
             if self._include_usage:
                 yield event(frame.piece([], usage=usage(self._used)))
         except Exception as e:
-            noted(e)
+            self.noted(e)
             yield b"data: " + errors.body(e) + b"\n\n"
             return
         yield DONE
@@ -189,14 +198,6 @@ async def _gone(receive: Receive) -> None:
     """Returns when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def noted(error: Exception) -> errors.Kind:
-    """How an error is answered; our own faults are logged, without what was asked."""
-    kind = errors.kind_of(error)
-    if not isinstance(error, LocalLLMError):
-        log.error("a fault while answering", exc_info=error)
-    return kind
 
 
 async def _respond(send: Send, status: int, data: bytes, more: dict[str, str]) -> None:

@@ -107,7 +107,9 @@ async def attended(http: HttpRequest, work: Coroutine[Any, Any, Lease]) -> Lease
     try:
         await asyncio.wait({leasing, gone}, return_when=asyncio.FIRST_COMPLETED)
         if leasing.done():
-            return leasing.result()
+            got = leasing.result()
+            http.state.model = got.name
+            return got
         raise CancelledError("the client has left")
     except BaseException:
         leasing.add_done_callback(_release)
@@ -133,7 +135,7 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     `RequestError`."""
     state, body = state_of(http), await read_object(http)
     headers = state.ignored(fields.unknown(body, table, strict=state.strict))
-    headers["x-request-id"] = secrets.token_hex(12)
+    headers["x-request-id"] = http.state.id
     n = values.integer(body, "n", 1, 1, MAX_CHOICES)
     stream = values.flag(body, "stream", False)
     options = values.mapping(body, "stream_options")

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from stand_ins.command_line import ROOT, cli, environment, is_error
+from stand_ins.command_line import cli, environment, is_error
+from stand_ins.server_process import served
 
 from localllm import __version__
 from localllm.server import announced
@@ -34,23 +35,9 @@ def home(tmp_path: Path, tiny: Callable[[str, str], Path]) -> Path:
 
 @pytest.fixture
 def server(home: Path) -> Iterator[str]:
-    args = ["serve", "--port", "0", "--api-key", KEY, "--keep-alive", "2h", "--ctx", "256"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "localllm", *args],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=environment(home, PYTHONUNBUFFERED="1"),
-    )
-    try:
-        assert process.stderr is not None
-        found = (re.search(r"https?://\S+/v1", line) for line in process.stderr)
-        yield next(match for match in found if match)[0]
-    finally:
-        process.terminate()
-        process.wait(20)
-        assert process.stderr is not None
-        process.stderr.close()
+    flags = ["--api-key", KEY, "--keep-alive", "2h", "--ctx", "256"]
+    with served(*flags, env=environment(home)) as server:
+        yield f"{server.url}/v1"
 
 
 def test_a_server_of_all_models(home: Path, server: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from stand_ins.command_line import ROOT, cli, is_error
+from stand_ins.server_process import served
 
 from localllm.cli.serve import command
 from localllm.cli.serve_flags import FLAGS, translate
@@ -169,58 +169,35 @@ def test_help_needs_no_server() -> None:
     assert done.stdout.rstrip().endswith("[]")
 
 
-def start(path: Path, *args: str) -> tuple[subprocess.Popen[str], str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "localllm", "serve", str(path), "--port", "0", *args],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if found := re.search(r"https?://\S+", line):
-            return process, found[0].removesuffix("/v1")
-    raise AssertionError(f"no server: {process.wait()}")
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signal.Signals) -> None:
-    process, url = start(tiny("llama", "F32"), "--name", "tiny", "--max-num-seqs", "4")
-    try:
-        assert httpx2.get(f"{url}/health").json() == {"status": "ok"}
+    with served(tiny("llama", "F32"), "--name", "tiny", "--max-num-seqs", "4") as server:
+        assert httpx2.get(f"{server.url}/health").json() == {"status": "ok"}
         words = [{"role": "user", "content": "hello"}]
         ask = {"messages": words, "max_tokens": 5, "ignore_eos": True}
         page = {"origin": "http://localhost:5173"}
-        answer = httpx2.post(f"{url}/v1/chat/completions", json=ask, headers=page, timeout=30)
+        answer = httpx2.post(
+            f"{server.url}/v1/chat/completions", json=ask, headers=page, timeout=30
+        )
         assert answer.json()["usage"]["completion_tokens"] == 5
         assert answer.json()["model"] == "tiny"
-        assert httpx2.get(url, headers={"origin": "https://evil.example"}).status_code == 403
-        process.send_signal(sent)
-        assert process.wait(15) in (0, -sent)
-    finally:
-        process.kill()
-        process.wait()
+        assert httpx2.get(server.url, headers={"origin": "https://evil.example"}).status_code == 403
+        server.process.send_signal(sent)
+        assert server.process.wait(15) in (0, -sent)
 
 
 def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None:
-    process, url = start(tiny("llama", "F32"))
-    with httpx2.stream(
-        "POST",
-        f"{url}/v1/completions",
-        json={"prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True},
-    ) as answer:
-        assert next(answer.iter_lines()).startswith("data: ")
-        process.kill()
-        process.wait()
+    body = {"prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True}
+    with served(tiny("llama", "F32")) as server:
+        url = server.url
+        with httpx2.stream("POST", f"{url}/v1/completions", json=body) as answer:
+            assert next(answer.iter_lines()).startswith("data: ")
+            server.process.kill()
+            server.process.wait()
     began = time.monotonic()
-    again, second = start(tiny("llama", "F32"), "--port", url.rsplit(":", 1)[1])
-    try:
-        assert second == url and time.monotonic() - began < 20
-        assert json.loads(httpx2.get(f"{second}/v1/models").text)["object"] == "list"
-    finally:
-        again.kill()
-        again.wait()
+    with served(tiny("llama", "F32"), "--port", url.rsplit(":", 1)[1]) as server:
+        assert server.url == url and time.monotonic() - began < 20
+        assert json.loads(httpx2.get(f"{server.url}/v1/models").text)["object"] == "list"
 
 
 def test_after_a_kill_a_conversation_goes_on(tiny: Callable[[str, str], Path]) -> None:
@@ -228,15 +205,11 @@ def test_after_a_kill_a_conversation_goes_on(tiny: Callable[[str, str], Path]) -
     cached = []
     for i in range(3):
         turns += [(7 * i + j) % 190 + 5 for j in range(100)]
-        process, url = start(tiny("llama", "F32"), "--kv-disk", "50MiB", "--swap-space", "1MiB")
-        try:
+        with served(tiny("llama", "F32"), "--kv-disk", "50MiB", "--swap-space", "1MiB") as server:
             ask = {"prompt": turns, "max_tokens": 5, "ignore_eos": True}
-            answer = httpx2.post(f"{url}/v1/completions", json=ask, timeout=30).json()
+            answer = httpx2.post(f"{server.url}/v1/completions", json=ask, timeout=30).json()
             cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
             time.sleep(1 if i < 2 else 0)
-        finally:
-            process.kill()
-            process.wait()
     assert cached == [0, 100, 200]
 
 
@@ -247,16 +220,12 @@ def test_nothing_goes_to_the_disk_if_nothing_may(
         return any(path.is_file() for path in (home / "cache" / "kv").rglob("*"))
 
     for flags in (["--no-kv-disk"], []):
-        process, url = start(tiny("llama", "F32"), *flags)
-        try:
+        with served(tiny("llama", "F32"), *flags) as server:
             for store in (True, False) if flags else (False, True):
                 ask = {"prompt": "hello there", "max_tokens": 50, "store": store}
-                assert httpx2.post(f"{url}/v1/completions", json=ask, timeout=30).is_success
+                assert httpx2.post(f"{server.url}/v1/completions", json=ask, timeout=30).is_success
                 time.sleep(1 if store else 0.3)
                 assert written() == (store and not flags)
-        finally:
-            process.kill()
-            process.wait()
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="openssl is not here")
@@ -266,14 +235,10 @@ def test_tls(tiny: Callable[[str, str], Path], tmp_path: Path) -> None:
     made += " -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     subprocess.run([OPENSSL, *made.split()], check=True, capture_output=True)
     files = ["--ssl-certfile", f"{tmp_path}/c.pem", "--tls-key", f"{tmp_path}/k.pem"]
-    process, url = start(tiny("llama", "F32"), *files)
-    try:
-        assert url.startswith("https://")
+    with served(tiny("llama", "F32"), *files) as server:
+        assert server.url.startswith("https://")
         trusted = ssl.create_default_context(cafile=f"{tmp_path}/c.pem")
-        assert httpx2.get(f"{url}/health", verify=trusted).json() == {"status": "ok"}
-    finally:
-        process.kill()
-        process.wait()
+        assert httpx2.get(f"{server.url}/health", verify=trusted).json() == {"status": "ok"}
     bad = cli("serve", str(tiny("llama", "F32")), "--tls-cert", "/no/such", home=tmp_path)
     assert bad.returncode == 1 and is_error(bad.stderr, "TLS")
 
@@ -282,14 +247,10 @@ def test_the_program_in_the_readme(real_model: Callable[[str], Path]) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     block = re.search(r"^```python\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
     assert block and "`localllm serve smollm2:135m`" in readme
-    process, url = start(real_model("smollm2:135m"), "--name", "smollm2:135m")
-    try:
-        code = block[1].replace("http://127.0.0.1:8000", url)
+    with served(real_model("smollm2:135m"), "--name", "smollm2:135m") as server:
+        code = block[1].replace("http://127.0.0.1:8000", server.url)
         assert code != block[1]
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
         )
         assert len(done.stdout.split()) > 3
-    finally:
-        process.kill()
-        process.wait()

@@ -103,7 +103,7 @@ class FakeService:
             yield from "ab"
             raise LocalLLMError("the row of the request is no number")
         if verb == "fault":
-            raise RuntimeError("secret of the inside")
+            raise RuntimeError(f"secret of the inside: {rest}")
         while verb == "hang" and not ticket.cancelled.wait(0.005):
             pass
         while verb == "drip" and not ticket.cancelled.wait(0.005):

@@ -8,9 +8,10 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,15 +23,18 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(path: Path | str, *args: str) -> Iterator[Served]:
+def served(
+    *args: Path | str, stdout: IO[str] | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[Served]:
     """A server that is killed in the end; on a free port, if `args` name none."""
     port = () if "--port" in args else ("--port", "0")
     process = subprocess.Popen(
-        [sys.executable, "-m", "localllm", "serve", str(path), *port, *args],
+        [sys.executable, "-m", "localllm", "serve", *port, *map(str, args)],
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**(env or os.environ), "PYTHONUNBUFFERED": "1"},
     )
     try:
         yield Served(process, _url(process))

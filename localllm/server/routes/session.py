@@ -29,7 +29,7 @@ from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
 from localllm.server.routes.control import only_here
 from localllm.server.schema import values
-from localllm.server.sse import EVENTS, Watched, noted, stream
+from localllm.server.sse import EVENTS, Watched, stream
 from localllm.server.state import attended, read_object, state_of
 from localllm.text.thinking_switch import switched
 
@@ -173,7 +173,7 @@ class Lines(Watched):
                 else:
                     yield _line(chunk=dataclasses.asdict(event.chunk))
         except Exception as e:
-            kind = noted(e)
+            kind = self.noted(e)
             message = e.message if isinstance(e, LocalLLMError) else "a fault in the server"
             hint = e.hint if isinstance(e, LocalLLMError) else None
             yield _line(error={"code": kind.code, "message": message, "hint": hint})

@@ -83,6 +83,13 @@ def _none_at_minus_one(value: Any) -> Any:
     return None if _is_minus_one(value) else value
 
 
+def _seed(value: Any) -> Any:
+    """OpenAI's is a signed number of 64 bits, llama-server draws one at -1."""
+    if type(value) is int and -(2**63) <= value < -1:
+        return value + 2**64
+    return _none_at_minus_one(value)
+
+
 def _bias(value: Any) -> Any:
     """llama-server also takes pairs, in which false bans the token."""
     if isinstance(value, list):
@@ -102,6 +109,6 @@ _MEANINGS: dict[str, Callable[[Any], Any]] = {
     "top_k": _all_at_minus_one,  # vLLM: all tokens
     "n_predict": _none_at_minus_one,  # llama-server: no limit
     "num_predict": _none_at_minus_one,
-    "seed": _none_at_minus_one,  # llama-server: a new one each time
+    "seed": _seed,
     "logit_bias": _bias,
 }
