@@ -73,6 +73,12 @@ class Room:
         facts = machine.facts()
         return cls(facts.memory_bytes, facts.free_bytes)
 
+    def without(self, n_bytes: int) -> Room:
+        """What is left beside something else."""
+        if not self.free_bytes:
+            return self
+        return Room(self.memory_bytes, max(1, self.free_bytes - n_bytes))
+
     @property
     def usable_bytes(self) -> int:
         return self.free_bytes - int(self.free_bytes * SHARE_KEPT)
@@ -238,12 +244,12 @@ def _does_not_fit(
     blueprint: Blueprint, plan: MemoryPlan, room: Room, *, asked: int
 ) -> OutOfMemoryError:
     parts = (
-        f"{_gb(plan.weight_bytes)} of weights, {_gb(plan.kv_bytes)} of cache for {plan.n_ctx} "
-        f"tokens, {_gb(plan.scratch_bytes)} of buffers, {_gb(plan.text_bytes)} for the tokenizer"
+        f"{gb(plan.weight_bytes)} of weights, {gb(plan.kv_bytes)} of cache for {plan.n_ctx} "
+        f"tokens, {gb(plan.scratch_bytes)} of buffers, {gb(plan.text_bytes)} for the tokenizer"
     )
     return OutOfMemoryError(
-        f"the model needs {_gb(plan.needed_bytes)} ({parts}); {_gb(room.free_bytes)} of "
-        f"{_gb(room.memory_bytes)} are free",
+        f"the model needs {gb(plan.needed_bytes)} ({parts}); {gb(room.free_bytes)} of "
+        f"{gb(room.memory_bytes)} are free",
         hint=" ".join(_ways_out(blueprint, plan, room, asked)) or None,
     )
 
@@ -274,7 +280,8 @@ def smaller_quantization(blueprint: Blueprint, plan: MemoryPlan, room: Room) -> 
     return max(fitting_ones, key=lambda name: quantization.BITS[name], default=None)
 
 
-def _gb(n_bytes: int) -> str:
+def gb(n_bytes: int) -> str:
+    """As plans and errors show it: `1.5 GB`, `250 MB`."""
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
 
 

@@ -12,8 +12,8 @@ from fastapi import Request as HttpRequest
 from localllm import __version__
 from localllm.server.errors import RequestError
 from localllm.server.schema import values
-from localllm.server.security import is_loopback
 from localllm.server.state import body_of, read_object, state_of
+from localllm.store.identifiers import is_loopback
 
 router = APIRouter(prefix="/localllm")
 _STOP_SCHEMA = {
