@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from localllm.engine import machine
 from localllm.engine.memory_plan import gb
 from localllm.engine.request import Service, ServiceState
 from localllm.errors import CancelledError, QueueFullError
@@ -382,6 +383,7 @@ class Manager:
     async def _close(self, held: _Held, service: Service) -> None:
         try:
             await asyncio.to_thread(service.close)
+            await asyncio.to_thread(machine.give_memory_back)
             log.info("%s was unloaded", held.item.names[0])
         finally:
             held.n_bytes, held.keep_s, held.task = 0, self._keep_s, None

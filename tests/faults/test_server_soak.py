@@ -20,6 +20,7 @@ from pathlib import Path
 
 import httpx2
 import psutil
+import pytest
 from stand_ins.server_process import Served, served
 
 N_CLIENTS = 32
@@ -177,6 +178,11 @@ def lasting(held: list[Held]) -> Held:
         min(each.n_handles for each in held),
         min(each.n_threads for each in held),
     )
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
 
 
 def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[str], None]) -> None:
