@@ -387,7 +387,9 @@ class Loop:
             self._take_back(choice, further, cold)
             return
         chunk = self._costs.budget(0, self._runner.max_batch_tokens)
-        seconds = (further.n - n) / chunk * self._costs.cost(chunk)
+        # The curve is of an empty context.
+        deep = min(max(self._slower, self._dearer), MOST_DEARER)
+        seconds = (further.n - n) / chunk * self._costs.cost(chunk) * deep
         if not tiers.is_worth(cold, seconds):
             return
 

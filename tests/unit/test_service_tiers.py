@@ -259,6 +259,20 @@ def test_what_is_quicker_to_compute_is_not_read(served: Open) -> None:
     assert tiers_of(third)._disk_rate.bytes_per_s > 1e6  # it will be tried again
 
 
+def test_what_is_dear_to_compute_is_read(served: Open) -> None:
+    """The curve is of an empty context; what steps take now counts, too."""
+    first = prompt(1, 150)
+    ask(before := served(costs=COSTS), prompt=first)
+    assert tiers_of(before).flush(10)
+    for slower, dearer, n_cached in ((1.0, 1.0, 0), (3.0, 1.0, 149), (1.0, 3.0, 149)):
+        service = served(costs=CostCurve((1, 64), (0.02, 0.02)))
+        n_bytes = 5 * sum(service._runner.block_bytes)
+        # 150 tokens take three steps: 47 ms. To read the pages takes twice that.
+        tiers_of(service)._disk_rate.bytes_per_s = n_bytes / 0.094
+        service._loop._slower, service._loop._dearer = slower, dearer
+        assert ask(service, prompt=first)[1].usage.cached_tokens == n_cached
+
+
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 def test_a_conversation_comes_in_parts(
     arch: str, served: Open, monkeypatch: pytest.MonkeyPatch
