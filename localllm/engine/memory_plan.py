@@ -120,10 +120,11 @@ class Blueprint:
             for group, window in enumerate(self.info.group_window)
         )
 
-    def plan(self, n_ctx: int, kv_type: str = "f16", *, raw: bool = False) -> MemoryPlan:
-        """The bytes of a conversation of n_ctx tokens; raw: computed from the mapped file."""
+    def scratch_bytes(self, kv_type: str, n_ctx: int, n_sequences: int = 1) -> int:
+        """Buffers of a step over n_sequences."""
         params, scratch = ffi.new("llm_exec_params *"), ffi.new("uint64_t *")
-        params.max_tokens, params.max_sequences = min(MAX_BATCH_TOKENS, n_ctx), 1
+        params.max_tokens = max(n_sequences, min(MAX_BATCH_TOKENS, n_ctx))
+        params.max_sequences = n_sequences
         native.call(
             lib.llm_exec_bytes,
             self._packed,
@@ -132,6 +133,10 @@ class Blueprint:
             params,
             scratch,
         )
+        return int(scratch[0])
+
+    def plan(self, n_ctx: int, kv_type: str = "f16", *, raw: bool = False) -> MemoryPlan:
+        """The bytes of a conversation of n_ctx tokens; raw: computed from the mapped file."""
         info, load_bytes = self.info, self._load_bytes
         if raw:
             handle, load_bytes = self._planned(raw=True)
@@ -143,7 +148,7 @@ class Blueprint:
             weight_bytes=info.weight_bytes,
             mapped_bytes=info.mapped_bytes,
             kv_bytes=self.kv_bytes(kv_type, n_ctx),
-            scratch_bytes=int(scratch[0]),
+            scratch_bytes=self.scratch_bytes(kv_type, n_ctx),
             load_bytes=load_bytes,
             text_bytes=TEXT_BYTES_PER_TOKEN * self.info.n_vocab,
         )

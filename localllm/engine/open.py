@@ -182,9 +182,14 @@ def plan_load(blueprint: Blueprint, options: OpenOptions, n_sequences: int, room
         ) from e
     if n_sequences == 1:
         return LoadPlan(plan, 1, plan.n_ctx, plan.kv_bytes, swap)
-    n_sequences, n_pool = shared_pool(blueprint, plan, room, n_sequences)
+
+    def over(n: int) -> MemoryPlan:
+        scratch = blueprint.scratch_bytes(plan.kv_type, plan.n_ctx, n)
+        return replace(plan, scratch_bytes=scratch)
+
+    n_sequences, n_pool = shared_pool(blueprint, over(n_sequences), room, n_sequences)
     n_bytes = blueprint.kv_bytes(plan.kv_type, n_pool, n_sequences)
-    return LoadPlan(plan, n_sequences, n_pool, n_bytes, swap)
+    return LoadPlan(over(n_sequences), n_sequences, n_pool, n_bytes, swap)
 
 
 def _open_native(

@@ -160,11 +160,13 @@ def test_a_pool_that_sequences_share(tiny: Callable[[str, str], Path]) -> None:
         assert shared_pool(blueprint, plan, room_for(600, 2), 8)[0] == 2
         assert shared_pool(blueprint, plan, Room(0, 0), 8) == (8, 600)
         planned = blueprint.kv_bytes("f16", 1600, 8)
+        load = plan_load(blueprint, OpenOptions(n_ctx=600), 8, room_for(1600, 8))
     with Model.load(path, n_threads=1) as model:
         runner = Runner(
             model, n_ctx_tokens=1600, max_batch_tokens=MAX_BATCH_TOKENS, max_sequences=8
         )
         assert runner.kv_bytes == planned
+        assert runner.scratch_bytes == load.memory.scratch_bytes > plan.scratch_bytes
         runner.close()
 
 
