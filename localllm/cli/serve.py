@@ -132,8 +132,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     own_key = secrets.token_urlsafe(32) if keys else ""  # for programs of this user
     access = Access(
         host=host,
-        keys=(*keys, own_key) if keys else (),
-        key_names=(*(f"key {i + 1}" for i in range(len(keys))), "localllm"),
+        keys=tuple(keys),
+        own_key=own_key,
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],
     )

@@ -24,8 +24,7 @@ from pathlib import Path
 from localllm.engine import kv_files
 from localllm.engine.kv_files import DamagedPageError, Shape
 from localllm.engine.kv_pages import Page, PageIndex
-from localllm.store.durable import TEMPORARY, is_stale
-from localllm.store.transfer.lease import started
+from localllm.store.durable import TEMPORARY
 
 #: Contents that wait for the disk; what comes beyond is written when its answer ends.
 PENDING_BYTES = 256 << 20
@@ -174,7 +173,7 @@ class DiskTier:
             for entry in entries:
                 path = Path(entry.path)
                 if entry.name.endswith(TEMPORARY):
-                    self._clear_temporary(path)
+                    kv_files.clear_temporary(path)
                     continue
                 try:
                     if not _NAME.fullmatch(entry.name):
@@ -193,13 +192,6 @@ class DiskTier:
             orphans = [page for page, _ in found if page.name not in self._index]
         for page in orphans:
             self._path(page.name).unlink(missing_ok=True)
-
-    def _clear_temporary(self, path: Path) -> None:
-        number = path.name.split(".")[-2]
-        alive = number.isascii() and number.isdigit() and len(number) < 18
-        pid = int(number) if alive else -1
-        if is_stale(path, {pid} if alive and started(pid) is not None else set()):
-            path.unlink(missing_ok=True)
 
     def _write(self, page: Page) -> None:
         with self._lock:

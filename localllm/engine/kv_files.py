@@ -21,6 +21,8 @@ from pathlib import Path
 
 from localllm.engine.blocks import BLOCK_TOKENS
 from localllm.engine.kv_pages import Page, page_name
+from localllm.store.durable import is_stale
+from localllm.store.transfer.lease import started
 
 VERSION = 1
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
@@ -60,19 +62,23 @@ class Header:
 
 
 def write(path: Path, temporary: Path, shape: Shape, page: Page, contents: Sequence[bytes]) -> None:
-    """Puts a page in its place, whole or not at all. Raises `OSError`."""
+    """Puts a page in its place; see `put`. Raises `OSError`."""
     head = _HEAD.pack(
         _MAGIC, VERSION, len(contents), len(page.tokens), page.depth,
         shape.key, page.name, page.parent,
     )  # fmt: skip
     head += _TOKENS.pack(*page.tokens, *(0 for _ in range(BLOCK_TOKENS - len(page.tokens))))
     for content in contents:
-        head += _GROUP.pack(len(content), _checksum(content))
-    head += _checksum(head)
+        head += _GROUP.pack(len(content), checksum(content))
+    put(path, temporary, (head + checksum(head), *contents))
+
+
+def put(path: Path, temporary: Path, parts: Sequence[bytes]) -> None:
+    """Makes a private file, whole or not at all. Raises `OSError`."""
     descriptor = os.open(temporary, _CREATE, FILE_MODE)
     try:
         try:
-            for part in (head, *contents):
+            for part in parts:
                 rest = memoryview(part)
                 while rest:
                     rest = rest[os.write(descriptor, rest) :]
@@ -86,7 +92,7 @@ def write(path: Path, temporary: Path, shape: Shape, page: Page, contents: Seque
 
 def read_header(path: Path, shape: Shape) -> Header:
     """Raises `DamagedPageError`, `FileNotFoundError` and other `OSError`."""
-    descriptor = _opened(path)
+    descriptor = opened(path)
     try:
         return _header(descriptor, path, shape)
     finally:
@@ -95,7 +101,7 @@ def read_header(path: Path, shape: Shape) -> Header:
 
 def read_groups(path: Path, shape: Shape, page: Page, groups: Sequence[int]) -> dict[int, bytes]:
     """Contents of groups of a page, checked. Raises what `read_header` does."""
-    descriptor = _opened(path)
+    descriptor = opened(path)
     try:
         header = _header(descriptor, path, shape)
         if header.page != page:
@@ -103,8 +109,8 @@ def read_groups(path: Path, shape: Shape, page: Page, groups: Sequence[int]) -> 
         found = {}
         for group in groups:
             begin = shape.header_bytes + sum(header.sizes[:group])
-            content = _read(descriptor, begin, header.sizes[group])
-            if not content or _checksum(content) != header.checksums[group]:
+            content = read(descriptor, begin, header.sizes[group])
+            if not content or checksum(content) != header.checksums[group]:
                 raise DamagedPageError(f"the checksum of group {group} is wrong")
             found[group] = content
         return found
@@ -112,7 +118,7 @@ def read_groups(path: Path, shape: Shape, page: Page, groups: Sequence[int]) -> 
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
+def opened(path: Path) -> int:
     """Of a regular file that nobody else can have written."""
     try:
         descriptor = os.open(path, _READ)
@@ -137,13 +143,13 @@ def _opened(path: Path) -> int:
 
 
 def _header(descriptor: int, path: Path, shape: Shape) -> Header:
-    raw = _read(descriptor, 0, shape.header_bytes)
+    raw = read(descriptor, 0, shape.header_bytes)
     if len(raw) < shape.header_bytes:
         raise DamagedPageError("it is too short")
     magic, version, n_groups, n_tokens, depth, key, name, parent = _HEAD.unpack_from(raw)
     if magic != _MAGIC or version != VERSION:
         raise DamagedPageError("it is of another version, or of another program")
-    if _checksum(raw[:-32]) != raw[-32:]:
+    if checksum(raw[:-32]) != raw[-32:]:
         raise DamagedPageError("the checksum of its header is wrong")
     if key != shape.key or n_groups != len(shape.block_bytes):
         raise DamagedPageError("it belongs to another model")
@@ -162,7 +168,7 @@ def _header(descriptor: int, path: Path, shape: Shape) -> Header:
     return Header(Page(name, parent, tokens, depth), sizes, tuple(sum_ for _, sum_ in groups))
 
 
-def _read(descriptor: int, begin: int, n_bytes: int) -> bytes:
+def read(descriptor: int, begin: int, n_bytes: int) -> bytes:
     os.lseek(descriptor, begin, os.SEEK_SET)
     parts = []
     while n_bytes > 0 and (part := os.read(descriptor, n_bytes)):
@@ -171,8 +177,17 @@ def _read(descriptor: int, begin: int, n_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _checksum(content: bytes) -> bytes:
+def checksum(content: bytes) -> bytes:
     return blake2b(content, digest_size=32).digest()
+
+
+def clear_temporary(path: Path) -> None:
+    """Deletes what a process that has gone left half written. Raises `OSError`."""
+    number = path.name.split(".")[-2]
+    alive = number.isascii() and number.isdigit() and len(number) < 18
+    pid = int(number) if alive else -1
+    if is_stale(path, {pid} if alive and started(pid) is not None else set()):
+        path.unlink(missing_ok=True)
 
 
 def private_folder(folder: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from localllm.engine.answer import Answer
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
-from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve
+from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve, depth_factor
 from localllm.engine.disk_tier import Fetch
 from localllm.engine.generate import RUN_SECONDS, run_steps
 from localllm.engine.kv_tier import FETCH_BYTES, Cold, KvTiers
@@ -211,7 +211,7 @@ class Loop:
         choices = [choice for choice, _ in plan]
         only_decodes = all(choice.n_pending == 1 for choice in choices)
         cost_s = self._costs.cost(sum(n for _, n in plan))
-        self.step_s = SLACK * cost_s * self._slower
+        self.step_s = SLACK * cost_s * max(self._slower, self._depth_factor(plan))
         # Nobody can be admitted before one of these ends, and then the run ends as well.
         settled = not self.scheduler.waiting or len(running) == self.scheduler.max_sequences
         prompts = [(choice, n) for choice, n in plan if choice.n_pending > 1]
@@ -236,6 +236,12 @@ class Loop:
                 costs = self._costs
                 expected = costs.cost(n_decoding + n_long) - costs.cost(n_decoding)
                 self._dearer = min(max(1.0, extra / max(expected, 1e-9)), MOST_DEARER)
+
+    def _depth_factor(self, plan: list[tuple[Choice, int]]) -> float:
+        """What a step should take at the most, over what the curve says: nobody has measured one
+        where a long context has just come back."""
+        info, n_tokens = self._runner.model.info, sum(n for _, n in plan)
+        return sum(n * depth_factor(info, c.sequence.n_computed + n) for c, n in plan) / n_tokens
 
     def _run_length(self, choices: list[Choice]) -> int:
         k = min(run_steps(self._step_s), *(choice.answer.n_left for choice in choices))
@@ -387,7 +393,9 @@ class Loop:
             self._take_back(choice, further, cold)
             return
         chunk = self._costs.budget(0, self._runner.max_batch_tokens)
-        seconds = (further.n - n) / chunk * self._costs.cost(chunk)
+        # The curve is of an empty context.
+        deep = min(max(self._slower, self._dearer), MOST_DEARER)
+        seconds = (further.n - n) / chunk * self._costs.cost(chunk) * deep
         if not tiers.is_worth(cold, seconds):
             return
 

@@ -73,6 +73,12 @@ class Room:
         facts = machine.facts()
         return cls(facts.memory_bytes, facts.free_bytes)
 
+    def without(self, n_bytes: int) -> Room:
+        """What is left beside something else."""
+        if not self.free_bytes:
+            return self
+        return Room(self.memory_bytes, max(1, self.free_bytes - n_bytes))
+
     @property
     def usable_bytes(self) -> int:
         return self.free_bytes - int(self.free_bytes * SHARE_KEPT)
@@ -114,10 +120,11 @@ class Blueprint:
             for group, window in enumerate(self.info.group_window)
         )
 
-    def plan(self, n_ctx: int, kv_type: str = "f16", *, raw: bool = False) -> MemoryPlan:
-        """The bytes of a conversation of n_ctx tokens; raw: computed from the mapped file."""
+    def scratch_bytes(self, kv_type: str, n_ctx: int, n_sequences: int = 1) -> int:
+        """Buffers of a step over n_sequences."""
         params, scratch = ffi.new("llm_exec_params *"), ffi.new("uint64_t *")
-        params.max_tokens, params.max_sequences = min(MAX_BATCH_TOKENS, n_ctx), 1
+        params.max_tokens = max(n_sequences, min(MAX_BATCH_TOKENS, n_ctx))
+        params.max_sequences = n_sequences
         native.call(
             lib.llm_exec_bytes,
             self._packed,
@@ -126,6 +133,10 @@ class Blueprint:
             params,
             scratch,
         )
+        return int(scratch[0])
+
+    def plan(self, n_ctx: int, kv_type: str = "f16", *, raw: bool = False) -> MemoryPlan:
+        """The bytes of a conversation of n_ctx tokens; raw: computed from the mapped file."""
         info, load_bytes = self.info, self._load_bytes
         if raw:
             handle, load_bytes = self._planned(raw=True)
@@ -137,7 +148,7 @@ class Blueprint:
             weight_bytes=info.weight_bytes,
             mapped_bytes=info.mapped_bytes,
             kv_bytes=self.kv_bytes(kv_type, n_ctx),
-            scratch_bytes=int(scratch[0]),
+            scratch_bytes=self.scratch_bytes(kv_type, n_ctx),
             load_bytes=load_bytes,
             text_bytes=TEXT_BYTES_PER_TOKEN * self.info.n_vocab,
         )
@@ -238,12 +249,12 @@ def _does_not_fit(
     blueprint: Blueprint, plan: MemoryPlan, room: Room, *, asked: int
 ) -> OutOfMemoryError:
     parts = (
-        f"{_gb(plan.weight_bytes)} of weights, {_gb(plan.kv_bytes)} of cache for {plan.n_ctx} "
-        f"tokens, {_gb(plan.scratch_bytes)} of buffers, {_gb(plan.text_bytes)} for the tokenizer"
+        f"{gb(plan.weight_bytes)} of weights, {gb(plan.kv_bytes)} of cache for {plan.n_ctx} "
+        f"tokens, {gb(plan.scratch_bytes)} of buffers, {gb(plan.text_bytes)} for the tokenizer"
     )
     return OutOfMemoryError(
-        f"the model needs {_gb(plan.needed_bytes)} ({parts}); {_gb(room.free_bytes)} of "
-        f"{_gb(room.memory_bytes)} are free",
+        f"the model needs {gb(plan.needed_bytes)} ({parts}); {gb(room.free_bytes)} of "
+        f"{gb(room.memory_bytes)} are free",
         hint=" ".join(_ways_out(blueprint, plan, room, asked)) or None,
     )
 
@@ -274,7 +285,8 @@ def smaller_quantization(blueprint: Blueprint, plan: MemoryPlan, room: Room) -> 
     return max(fitting_ones, key=lambda name: quantization.BITS[name], default=None)
 
 
-def _gb(n_bytes: int) -> str:
+def gb(n_bytes: int) -> str:
+    """As plans and errors show it: `1.5 GB`, `250 MB`."""
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
 
 

@@ -22,6 +22,7 @@ from localllm.engine.memory_plan import (
     MemoryPlan,
     Room,
     fitting,
+    gb,
     shared_pool,
 )
 from localllm.engine.paged import PagedEngine
@@ -54,6 +55,11 @@ class OpenOptions:
     mmap: bool = False  # compute from the mapped file, whatever memory there is
     tiers: TierOptions | None = None  # where a service keeps what was computed; None: in the pool
 
+    @property
+    def swap_bytes(self) -> int:
+        """Memory for what the pool gives up."""
+        return self.tiers.ram_bytes if self.tiers is not None else 0
+
     def carried(self, n_ctx: int, n_threads: int) -> OpenOptions:
         """With what a model carries itself, where nothing was asked for. Another machine's number
         of threads may be more than makes sense here."""
@@ -63,18 +69,32 @@ class OpenOptions:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What a load will take of a room. n_pool: tokens of the pool that n_sequences share."""
+    """What a load will take of a room. n_pool: tokens of the pool that n_sequences share.
+    swap_bytes: for what that gives up."""
 
     memory: MemoryPlan
     n_sequences: int
     n_pool: int
     kv_bytes: int
+    swap_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:
-        """Once it is loaded and all of its pool is in use."""
+        """Once it is loaded and all of its pool and swap space is in use."""
         memory = self.memory
-        return memory.weight_bytes + self.kv_bytes + memory.scratch_bytes + memory.text_bytes
+        own = memory.weight_bytes + memory.scratch_bytes + memory.text_bytes
+        return own + self.kv_bytes + self.swap_bytes
+
+    def __str__(self) -> str:
+        memory = self.memory
+        weights = f"{gb(memory.weight_bytes)} for weights"
+        if memory.mapped_bytes:
+            weights += f" beside {gb(memory.mapped_bytes)} in the file"
+        return (
+            f"memory: {weights}, {gb(self.kv_bytes)} for a pool of {self.n_pool} tokens, "
+            f"{gb(self.swap_bytes)} for swap space, "
+            f"{gb(memory.scratch_bytes)} for buffers"
+        )
 
 
 @dataclass(frozen=True)
@@ -150,12 +170,26 @@ def open_parts(
 def plan_load(blueprint: Blueprint, options: OpenOptions, n_sequences: int, room: Room) -> LoadPlan:
     """The plan that a load goes by. Raises what `memory_plan.fitting` raises."""
     raw = True if options.mmap else None
-    plan = fitting(blueprint, room, n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw)
+    swap = options.swap_bytes
+    room = room.without(swap)
+    try:
+        plan = fitting(blueprint, room, n_ctx=options.n_ctx, kv_type=options.kv_type, raw=raw)
+    except OutOfMemoryError as e:
+        if not swap:
+            raise
+        raise OutOfMemoryError(
+            f"{e.message} beside {gb(swap)} of swap space", "Use a smaller --swap-space."
+        ) from e
     if n_sequences == 1:
-        return LoadPlan(plan, 1, plan.n_ctx, plan.kv_bytes)
-    n_sequences, n_pool = shared_pool(blueprint, plan, room, n_sequences)
+        return LoadPlan(plan, 1, plan.n_ctx, plan.kv_bytes, swap)
+
+    def over(n: int) -> MemoryPlan:
+        scratch = blueprint.scratch_bytes(plan.kv_type, plan.n_ctx, n)
+        return replace(plan, scratch_bytes=scratch)
+
+    n_sequences, n_pool = shared_pool(blueprint, over(n_sequences), room, n_sequences)
     n_bytes = blueprint.kv_bytes(plan.kv_type, n_pool, n_sequences)
-    return LoadPlan(plan, n_sequences, n_pool, n_bytes)
+    return LoadPlan(over(n_sequences), n_sequences, n_pool, n_bytes, swap)
 
 
 def _open_native(
@@ -169,6 +203,8 @@ def _open_native(
     reading = InBackground(lambda: read_text_side(path))
     with Blueprint(path, n_threads=options.n_threads, isa=options.isa) as blueprint:
         load = plan_load(blueprint, options, n_sequences, room)
+        if n_sequences > 1:
+            say(str(load))
         if load.n_sequences < n_sequences:
             say(f"memory is for {load.n_sequences} answers at once, {n_sequences} were asked for")
         plan, n_sequences, n_pool = load.memory, load.n_sequences, load.n_pool

@@ -109,6 +109,12 @@ class LoadedModel:
     kv_bytes: int = 0
     no_template: str = ""  # why there is none
     recommended: Mapping[str, Any] = field(default_factory=dict)
+    uses_disk: bool = False  # what is computed of conversations is kept there
+
+    @property
+    def kept_digest(self) -> str:
+        """Under which tokens of conversations are kept on the disk; "": they are not."""
+        return self.digest if self.uses_disk else ""
 
 
 @dataclass(frozen=True)

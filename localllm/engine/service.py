@@ -65,10 +65,11 @@ class NativeService:
         if not isinstance(engine, PagedEngine):
             raise ArgumentError(f"the {engine.name} engine serves one request at a time")
         self._parts, self._runner, self._max_queue = parts, engine.runner, max_queue
-        self.info = loaded_model(parts, name, digest)
+        tiers = parts.options.tiers
+        uses_disk = tiers is not None and tiers.disk and tiers.disk_bytes != 0
+        self.info = dataclasses.replace(loaded_model(parts, name, digest), uses_disk=uses_disk)
         self._windows = engine.model.info.group_window
         key = _cache_key(parts, engine, digest)
-        tiers = parts.options.tiers
         self._tiers = None if tiers is None else _tiers(tiers, self._runner, key, digest)
         self._cache = PrefixCache(self._runner.blocks, self._windows, key, self._tiers)
         stop_ids = sorted(parts.text.tokenizer.stop_ids)

@@ -10,7 +10,8 @@ model. So its control tokens must stand in the same places, too.
 
 What is known are places: the ends of prompts and of answers, and where the last words of a prompt
 begin, which call for the answer. A place's name is a hash of all text and all control tokens before
-it; it holds the tokens since the place before.
+it; it holds the tokens since the place before. The ends of answers lie on the disk, too, each with
+all tokens before it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from localllm.engine.transcript_files import TranscriptFiles
 from localllm.text.prompt import Prompt
 from localllm.text.tokenizer import Tokenizer
 
@@ -75,21 +77,26 @@ class Asked:
     ids: tuple[int, ...]
     changed_at: int | None
     _text: _Text
+    _model: str = ""
 
 
 class Transcripts:
-    """For any thread. The least recently used go first once there are more than `max_tokens`."""
+    """For any thread. The least recently used go first once there are more than `max_tokens`.
+    files: where answers of models with a digest are kept, too."""
 
-    def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
-        self._max_tokens = max_tokens
+    def __init__(self, max_tokens: int = MAX_TOKENS, files: TranscriptFiles | None = None) -> None:
+        self._max_tokens, self._files = max_tokens, files
         self._n_tokens = 0
         #: Least recently used first; a child before its parent.
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
         self._lock = threading.Lock()
 
-    def ids_of(self, prompt: Prompt, salt: bytes = b"", *, keep: bool = True) -> Asked:
+    def ids_of(
+        self, prompt: Prompt, salt: bytes = b"", *, keep: bool = True, model: str = ""
+    ) -> Asked:
         """The prompt's tokens, with those of earlier answers in it as they were sampled. What one
-        salt kept, no other one finds. keep: the next prompt may go on from here."""
+        salt kept, no other one finds. keep: the next prompt may go on from here. model: the digest
+        under which answers lie on the disk; "": they do not. May read a file."""
         text = _Text(salt)
         places = [(text.n_characters, name) for name in _names(text, prompt)]
         with self._lock:
@@ -98,7 +105,15 @@ class Transcripts:
             # Where it is among the last two, nothing stands in the answer's place.
             answered = known != b"" and self._places[known].was_answered
         is_changed = answered and (n_known, known) not in places[-2:]
-        asked = Asked(prompt, (), len(ids) if is_changed else None, text)
+        for n_characters, name in reversed(places):
+            if n_characters <= n_known or is_changed:
+                break
+            if (found := self._on_disk(model, name, prompt)) is not None:
+                n_known, known, ids = n_characters, name, found
+                if keep:
+                    self._put(name, b"", found)
+                break
+        asked = Asked(prompt, (), len(ids) if is_changed else None, text, model)
         for n_characters, name in places[-2:]:  # before the words that call for an answer; the end
             if n_characters > n_known:
                 part = prompt.ids(n_known, n_characters)
@@ -123,11 +138,18 @@ class Transcripts:
                 text.add_control(token)
                 text.add(_text_of([token], tokenizer))
         self._put(text.name(), end, ids, is_answer=True)
+        if self._files is not None and asked._model:
+            self._files.keep(asked._model, text.name(), [*asked.ids, *ids])
 
     def clear(self) -> None:
         with self._lock:
             self._places.clear()
             self._n_tokens = 0
+
+    def _on_disk(self, model: str, name: bytes, prompt: Prompt) -> list[int] | None:
+        found = self._files.find(model, name) if self._files is not None and model else None
+        good = found and max(found) < prompt.tokenizer.n_vocab
+        return found if good else None
 
     def _put(self, name: bytes, parent: bytes, ids: list[int], *, is_answer: bool = False) -> None:
         """Unless the parent has been given up meanwhile."""

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from localllm.engine import machine
+from localllm.engine.memory_plan import gb
 from localllm.engine.request import Service, ServiceState
 from localllm.errors import CancelledError, QueueFullError
 from localllm.server import models
@@ -359,10 +361,10 @@ class Manager:
         if self._stopping.is_set():
             return CancelledError("the server is stopping")
         busy = [other for other in self._held.values() if other.n_bytes and other is not held]
-        names = ", ".join(f"{other.item.names[0]} ({_gb(other.n_bytes)})" for other in busy[:5])
+        names = ", ".join(f"{other.item.names[0]} ({gb(other.n_bytes)})" for other in busy[:5])
         return RequestError(
-            f"{held.item.names[0]} needs {_gb(need.needed_bytes)}; of {_gb(self.budget_bytes)} "
-            f"for models {_gb(self.used_bytes)} are held by models that answer: {names}",
+            f"{held.item.names[0]} needs {gb(need.needed_bytes)}; of {gb(self.budget_bytes)} "
+            f"for models {gb(self.used_bytes)} are held by models that answer: {names}",
             "Ask again later, or give the server more memory with --memory.",
             code="out_of_memory",
             status=503,
@@ -381,6 +383,7 @@ class Manager:
     async def _close(self, held: _Held, service: Service) -> None:
         try:
             await asyncio.to_thread(service.close)
+            await asyncio.to_thread(machine.give_memory_back)
             log.info("%s was unloaded", held.item.names[0])
         finally:
             held.n_bytes, held.keep_s, held.task = 0, self._keep_s, None
@@ -426,7 +429,3 @@ def _stop_timer(held: _Held) -> None:
     if held.timer is not None:
         held.timer.cancel()
         held.timer = None
-
-
-def _gb(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"

@@ -52,7 +52,8 @@ def memory_need(file: ModelFile, options: OpenOptions, room: Room, n_sequences: 
             raise UnsupportedError("not ours")
         with Blueprint(file.path, n_threads=options.n_threads, isa=options.isa) as blueprint:
             n_ctx = options.n_ctx or min(blueprint.info.n_ctx_train, COMFORTABLE_CONTEXT)
-            needed = blueprint.plan(n_ctx, options.kv_type, raw=options.mmap).needed_bytes
+            plan = blueprint.plan(n_ctx, options.kv_type, raw=options.mmap)
+            needed = plan.needed_bytes + options.swap_bytes
             if room.free_bytes and needed > room.usable_bytes:
                 return Need(needed, None)
             return Need(needed, plan_load(blueprint, options, n_sequences, room).held_bytes)

@@ -31,6 +31,9 @@ BODY_CHUNK_S = 20.0  # the longest wait for more of a body
 BODY_S = 120.0  # for all of it
 PUBLIC = frozenset({"/health", "/v1/health"})
 """Paths that need no key."""
+OWN = b"\xff own"
+"""The caller that programs of the same user are. Their key is another one at each start, and still
+what is kept of their conversations is found. It is no key's digest, and no text of a client."""
 _APP_SCHEMES = frozenset({"app", "tauri", "vscode-webview", "vscode-file"})
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_,\- ]{1,2000}")
 _PORT = re.compile(r"[0-9]{1,5}")
@@ -40,31 +43,34 @@ _PORT = re.compile(r"[0-9]{1,5}")
 class Access:
     """What is allowed. host: the address listened on; keys: none is asked for if there are none;
     origins: trusted ones beside those of this machine, `*` as the port is any port; hosts: further
-    names that this machine has; key_names: what the log calls the keys."""
+    names that this machine has. own_key: of programs of the same user; beside keys only."""
 
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
-    key_names: tuple[str, ...] = ()
-    key_digests: tuple[bytes, ...] = field(init=False)
+    own_key: str = ""
+    _callers: tuple[tuple[bytes, bytes], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        digests = tuple(hashlib.sha256(key.encode()).digest() for key in self.keys)
-        object.__setattr__(self, "key_digests", digests)
+        digests = [_digest(key) for key in self.keys]
+        own = [(_digest(self.own_key), OWN)] if self.own_key else []
+        object.__setattr__(self, "_callers", (*zip(digests, digests, strict=True), *own))
 
     def caller(self, sent: str) -> bytes | None:
-        """The digest of the key that was sent, if it is one of ours. Takes as long for any."""
-        digest, found = hashlib.sha256(sent.encode("utf-8", "surrogateescape")).digest(), False
-        for known in self.key_digests:
-            found |= hmac.compare_digest(digest, known)
-        return digest if found else None
+        """Who sent a key: the digest of one of ours, or `OWN`. Takes as long for any."""
+        digest, found = _digest(sent), None
+        for known, who in self._callers:
+            found = who if hmac.compare_digest(digest, known) else found
+        return found
 
     def name_of(self, caller: bytes) -> str | None:
-        """What the log calls the key with this digest."""
-        names = dict(zip(self.key_digests, self.key_names, strict=False))
-        return names.get(caller)
+        """What the log calls a caller: never by the key."""
+        if caller == OWN:
+            return "localllm"
+        known = [each for each, _ in self._callers]
+        return f"key {known.index(caller) + 1}" if caller in known else None
 
     def knows_host(self, name: str) -> bool:
         """Whether a Host, without its port, is a name of this machine."""
@@ -98,14 +104,18 @@ class Access:
         return is_loopback(name) or parts.netloc.lower() == host.lower()
 
 
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
 def _without_port(origin: str) -> str:
     head, _, port = origin.rpartition(":")
     return head if _PORT.fullmatch(port) else origin
 
 
 class Guard:
-    """The outermost part of the application. Sets state["caller"], the digest of the caller's key
-    (empty without keys)."""
+    """The outermost part of the application. Sets state["caller"]: see `Access.caller` (empty
+    without keys)."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access

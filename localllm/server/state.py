@@ -13,7 +13,9 @@ from weakref import WeakSet
 
 from fastapi import Request as HttpRequest
 
+from localllm import paths
 from localllm.engine.request import Service
+from localllm.engine.transcript_files import TranscriptFiles
 from localllm.engine.transcripts import Transcripts
 from localllm.errors import CancelledError
 from localllm.server import json_body
@@ -33,6 +35,10 @@ T = TypeVar("T")
 log = logging.getLogger("localllm.server")
 
 
+def _transcripts() -> Transcripts:
+    return Transcripts(files=TranscriptFiles(paths.current().kv))
+
+
 @dataclass
 class ServerState:
     """models: see `Manager`. strict: unknown fields are refused."""
@@ -40,7 +46,7 @@ class ServerState:
     models: Manager
     strict: bool = False
     metrics: Metrics = field(default_factory=Metrics)
-    transcripts: Transcripts = field(default_factory=Transcripts)
+    transcripts: Transcripts = field(default_factory=_transcripts)
     _named: set[str] = field(default_factory=set)
     _running: WeakSet[Answering] = field(default_factory=WeakSet)
 

@@ -38,7 +38,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[tuple[str, io.StringIO]]:
 
 @pytest.fixture
 def locked(fake_info: LoadedModel) -> Iterator[Running]:
-    access = Access(keys=KEYS, key_names=("anna", "bert"))
+    access = Access(keys=KEYS)
     with running(FakeService(fake_info), access) as server:
         yield server
 
@@ -99,7 +99,7 @@ def test_a_line_of_a_request(locked: Running, log: tuple[str, io.StringIO]) -> N
     httpx2.get(f"{locked.url}/v1/models")
     whole, broken, busy, health, models = [row for row in rows(log[1].getvalue()) if "id" in row]
     assert whole["id"] == answer.headers["x-request-id"] and whole["level"] == "info"
-    assert (whole["status"], whole["model"], whole["key"]) == (200, NAME, "bert")
+    assert (whole["status"], whole["model"], whole["key"]) == (200, NAME, "key 2")
     assert whole["prompt_tokens"] == used["prompt_tokens"] > 0
     assert whole["cached_tokens"] == 7 and whole["generated_tokens"] == 3
     assert 0 < whole["first_s"] < whole["total_s"] < 20 and whole["queued_s"] >= 0

@@ -14,7 +14,7 @@ from stand_ins.api_server import FakeService, Running, exchange, running
 
 from localllm.engine.request import LoadedModel
 from localllm.server.app import FAMILIES
-from localllm.server.security import PUBLIC, Access
+from localllm.server.security import OWN, PUBLIC, Access
 
 KEYS = ("first-key-1234", "second-key-5678")
 ROUTES = sorted(
@@ -190,6 +190,14 @@ def test_slow_clients_are_let_go(locked: Running, monkeypatch: pytest.MonkeyPatc
     head += b"content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     assert exchange(locked.port, head).startswith(b"HTTP/1.1 408")
     assert time.monotonic() - began < 5
+
+
+def test_programs_of_this_user_are_one_caller() -> None:
+    one, other = (Access(keys=KEYS, own_key=key) for key in ("first-run", "second-run"))
+    who = one.caller("first-run")
+    assert who == other.caller("second-run") == OWN
+    assert one.caller("second-run") is None and one.caller("") is None
+    assert len({who, *map(one.caller, KEYS)}) == 1 + len(KEYS)
 
 
 def test_other_machines_may_name_any_address() -> None:

@@ -1,5 +1,5 @@
-"""A server under clients that do everything wrong, and one that is killed: it says the same, and it
-does not grow.
+"""A server of three models in a budget for two, under clients that do everything wrong, and one
+that is killed: it says the same, and it does not grow.
 
 FULL=1: 15 minutes, and 200 kills (bars 11 and 12 of the reliability goals).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 import socket
@@ -19,10 +20,13 @@ from pathlib import Path
 
 import httpx2
 import psutil
+import pytest
 from stand_ins.server_process import Served, served
 
 N_CLIENTS = 32
 GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
+ARCHITECTURES = ("llama", "qwen3", "gemma3")
+BUDGET = "70MB"  # each holds 30 to 36 MB, and is not loaded into less than 25
 QUESTIONS = [f"Tell me of {what}, please." * n for what in ("ice", "the sea") for n in (1, 2, 9)]
 
 
@@ -32,19 +36,25 @@ def chat(text: str, **more: object) -> dict[str, object]:
 
 @dataclass
 class Soak:
-    """What clients saw. alone: the answer to each question when nobody else asks."""
+    """What clients saw. alone: each model's answer to each question when nobody else asks."""
 
     url: str
-    alone: dict[str, str] = field(default_factory=dict)
+    models: list[str] = field(default_factory=list)
+    alone: dict[tuple[str, str], str] = field(default_factory=dict)
     did: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
     async def ask_alone(self, http: httpx2.AsyncClient) -> None:
-        for question in QUESTIONS:
-            answer = await http.post(
-                "/v1/chat/completions", json=chat(question, cache_prompt=False)
-            )
-            self.alone[question] = answer.json()["choices"][0]["message"]["content"]
+        self.models += [card["id"] for card in (await http.get("/v1/models")).json()["data"]]
+        for model in self.models:
+            for question in QUESTIONS:
+                body = chat(question, model=model, cache_prompt=False)
+                answer = await http.post("/v1/chat/completions", json=body)
+                said = answer.json()["choices"][0]["message"]["content"]
+                self.alone[model, question] = said
+
+    def pick(self, chance: random.Random) -> tuple[str, str]:
+        return chance.choice(self.models), chance.choice(QUESTIONS)
 
     async def client(self, number: int, http: httpx2.AsyncClient, ends_s: float) -> None:
         chance = random.Random(number)
@@ -66,27 +76,28 @@ class Soak:
             self.did[deed.__name__] += 1
 
     async def whole(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
-        question = chance.choice(QUESTIONS)
-        answer = await http.post("/v1/chat/completions", json=chat(question))
-        self.same(question, answer.json()["choices"][0]["message"]["content"])
+        model, question = self.pick(chance)
+        answer = await http.post("/v1/chat/completions", json=chat(question, model=model))
+        self.same(model, question, answer.json()["choices"][0]["message"]["content"])
 
     async def streamed(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
-        question = chance.choice(QUESTIONS)
+        model, question = self.pick(chance)
+        body = chat(question, model=model, stream=True)
         pieces, done = [], False
-        async with http.stream(
-            "POST", "/v1/chat/completions", json=chat(question, stream=True)
-        ) as answer:
+        async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
             async for line in answer.aiter_lines():
                 done = done or line == "data: [DONE]"
                 if line.startswith("data: {"):
                     pieces.append(json.loads(line[6:])["choices"][0]["delta"].get("content") or "")
-        self.same(question, "".join(pieces))
+        self.same(model, question, "".join(pieces))
         if not done:
             self.wrong.append("a stream ended without [DONE]")
 
     async def leaves(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
-        """In the queue, in the prompt or in the answer."""
-        long = chat(chance.choice(QUESTIONS), stream=True, max_tokens=400, n=chance.choice((1, 3)))
+        """While its model is loaded, in the queue, in the prompt or in the answer."""
+        model, question = self.pick(chance)
+        n = chance.choice((1, 3))
+        long = chat(question, model=model, stream=True, max_tokens=400, n=n)
         n_lines = chance.choice((0, 1, 5))
 
         async def begin() -> None:
@@ -99,16 +110,20 @@ class Soak:
             await asyncio.wait_for(begin(), chance.choice((0.01, 0.1, 5)))
 
     async def hot(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
-        body = chat(chance.choice(QUESTIONS), temperature=1.5, logprobs=True, top_logprobs=2)
+        model, question = self.pick(chance)
+        body = chat(question, model=model, temperature=1.5, logprobs=True, top_logprobs=2)
         self.status(200, await http.post("/v1/chat/completions", json=body))
 
     async def giant(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
         text = "all work and no play " * chance.choice((2_000, 20_000))
-        self.status(400, await http.post("/v1/chat/completions", json=chat(text)))
+        body = chat(text, model=chance.choice(self.models))
+        self.status(400, await http.post("/v1/chat/completions", json=body))
 
     async def empty(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
-        self.status(400, await http.post("/v1/chat/completions", json={"messages": []}))
-        body = {"prompt": "", **GREEDY}
+        model = chance.choice(self.models)
+        body = {"model": model, "messages": []}
+        self.status(400, await http.post("/v1/chat/completions", json=body))
+        body = {"model": model, "prompt": "", **GREEDY}
         answer = await http.post("/v1/completions", json=body)
         if answer.status_code not in (200, 400):
             self.wrong.append(f"an empty prompt: {answer.status_code} {answer.text[:200]}")
@@ -118,9 +133,10 @@ class Soak:
         json_type = {"content-type": "application/json"}
         self.status(400, await http.post("/v1/chat/completions", content=data, headers=json_type))
 
-    def same(self, question: str, said: str) -> None:
-        if said != self.alone[question]:
-            self.wrong.append(f"{question[:20]!r}: {said!r} instead of {self.alone[question]!r}")
+    def same(self, model: str, question: str, said: str) -> None:
+        alone = self.alone[model, question]
+        if said != alone:
+            self.wrong.append(f"{model}, {question[:20]!r}: {said!r} instead of {alone!r}")
 
     def status(self, wanted: int, answer: httpx2.Response) -> None:
         if answer.status_code != wanted:
@@ -129,21 +145,30 @@ class Soak:
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds at a moment."""
+    """What a process holds at a moment. loaded: models that are."""
 
     rss: int
     n_handles: int
     n_threads: int
+    loaded: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, process: psutil.Process) -> Held:
-        return cls(process.memory_info().rss, process.num_fds(), process.num_threads())
+    def of(cls, process: psutil.Process, loaded: frozenset[str]) -> Held:
+        return cls(process.memory_info().rss, process.num_fds(), process.num_threads(), loaded)
 
 
-async def watch(process: psutil.Process, held: list[Held]) -> None:
+async def watch(process: psutil.Process, http: httpx2.AsyncClient, held: list[Held]) -> None:
+    """Also sees to it that the models never have more than their budget."""
     while True:
-        held.append(Held.of(process))
+        page = (await http.get("/localllm/ps")).json()
+        assert page["used_bytes"] <= page["budget_bytes"], page
+        there = frozenset(row["name"] for row in page["models"] if row["status"] == "loaded")
+        held.append(Held.of(process, there))
         await asyncio.sleep(0.2)
+
+
+def n_loads(held: list[Held]) -> int:
+    return sum(len(after.loaded - before.loaded) for before, after in itertools.pairwise(held))
 
 
 def lasting(held: list[Held]) -> Held:
@@ -155,6 +180,11 @@ def lasting(held: list[Held]) -> Held:
     )
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+
+
 def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[str], None]) -> None:
     minutes = 15 if full else 0.4
     held: list[Held] = []
@@ -164,23 +194,29 @@ def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[s
         limits = httpx2.Limits(max_connections=N_CLIENTS)
         async with httpx2.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
             await soak.ask_alone(http)
-            watcher = asyncio.create_task(watch(psutil.Process(server.process.pid), held))
-            ends_s = time.monotonic() + 60 * minutes
-            await asyncio.gather(*(soak.client(i, http, ends_s) for i in range(N_CLIENTS)))
-            watcher.cancel()
+            process = psutil.Process(server.process.pid)
+            async with httpx2.AsyncClient(base_url=server.url, timeout=10) as other:
+                watcher = asyncio.create_task(watch(process, other, held))
+                ends_s = time.monotonic() + 60 * minutes
+                await asyncio.gather(*(soak.client(i, http, ends_s) for i in range(N_CLIENTS)))
+                assert watcher.cancel(), watcher.exception()
             health = await http.get("/health")
             assert health.status_code == 200
             await quiet(http)
         return soak
 
-    with served(tiny("llama", "F32"), "--max-num-seqs", "8", "--ctx", "1024") as server:
+    first, *more = (tiny(arch, "F32") for arch in ARCHITECTURES)
+    args = (*map(str, more), "--memory", BUDGET, "--ctx", "1024")
+    with served(first, *args) as server:
         soak = asyncio.run(run(server))
     assert not soak.wrong, soak.wrong[0]
     assert min(soak.did.values()) >= 5 and len(soak.did) == 7, soak.did
+    assert all(len(each.loaded) < 3 for each in held)
+    assert n_loads(held) > 3
     third = len(held) // 3
     early, late = lasting(held[third // 2 : third]), lasting(held[-third // 2 :])
     figures(
-        f"soak of {minutes} min, {sum(soak.did.values())} requests: "
+        f"soak of {minutes} min, {sum(soak.did.values())} requests, {n_loads(held)} loads: "
         f"{early.rss / 2**20:.1f} MiB after a third, {late.rss / 2**20:.1f} at the end; "
         f"handles {early.n_handles}, {late.n_handles}"
     )

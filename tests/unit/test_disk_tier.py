@@ -124,7 +124,7 @@ def other_version(path: Path) -> None:
     """Right in all but its version."""
     raw = bytearray(path.read_bytes())
     raw[8] = 99
-    raw[SHAPE.header_bytes - 32 : SHAPE.header_bytes] = kv_files._checksum(
+    raw[SHAPE.header_bytes - 32 : SHAPE.header_bytes] = kv_files.checksum(
         bytes(raw[: SHAPE.header_bytes - 32])
     )
     path.write_bytes(raw)

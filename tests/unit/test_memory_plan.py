@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from stand_ins import headers
 
+from localllm.engine.kv_tier import TierOptions
 from localllm.engine.memory_plan import (
     MAX_BATCH_TOKENS,
     MIN_CONTEXT,
@@ -19,8 +20,10 @@ from localllm.engine.memory_plan import (
     shared_pool,
     survey,
 )
+from localllm.engine.open import OpenOptions, plan_load
 from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, FormatError, OutOfMemoryError
+from localllm.server.opening import ModelFile, memory_need
 from localllm.store.inspect import GgufFile
 
 GB = 10**9
@@ -157,12 +160,43 @@ def test_a_pool_that_sequences_share(tiny: Callable[[str, str], Path]) -> None:
         assert shared_pool(blueprint, plan, room_for(600, 2), 8)[0] == 2
         assert shared_pool(blueprint, plan, Room(0, 0), 8) == (8, 600)
         planned = blueprint.kv_bytes("f16", 1600, 8)
+        load = plan_load(blueprint, OpenOptions(n_ctx=600), 8, room_for(1600, 8))
     with Model.load(path, n_threads=1) as model:
         runner = Runner(
             model, n_ctx_tokens=1600, max_batch_tokens=MAX_BATCH_TOKENS, max_sequences=8
         )
         assert runner.kv_bytes == planned
+        assert runner.scratch_bytes == load.memory.scratch_bytes > plan.scratch_bytes
         runner.close()
+
+
+def test_swap_space_is_part_of_the_plan(tiny: Callable[[str, str], Path]) -> None:
+    options = OpenOptions(n_ctx=600, tiers=TierOptions(ram_bytes=10**8))
+    room = Room(192 * GB, 10**8 + 25 * 10**6)
+    with Blueprint(tiny("gemma3", "Q4_0"), n_threads=1) as blueprint:
+        plain = plan_load(blueprint, OpenOptions(n_ctx=600), 8, room)
+        plan = plan_load(blueprint, options, 8, room)
+        assert plan.swap_bytes == 10**8 and plan.held_bytes <= room.free_bytes
+        assert plan.n_pool < plain.n_pool  # the pool gets half of what is left beside it
+        assert f" for a pool of {plan.n_pool} tokens, 100 MB for swap space, " in str(plan)
+        unlimited = plan_load(blueprint, options, 8, Room(0, 0))
+        assert unlimited.n_pool == 600
+        with pytest.raises(OutOfMemoryError, match="beside 100 MB of swap space") as e:
+            plan_load(blueprint, options, 8, Room(192 * GB, 10**8))
+        assert e.value.hint == "Use a smaller --swap-space."
+        with pytest.raises(OutOfMemoryError, match=r"are free$"):
+            plan_load(blueprint, OpenOptions(n_ctx=600), 8, Room(192 * GB, 10**6))
+
+
+def test_a_server_counts_swap_space(tiny: Callable[[str, str], Path]) -> None:
+    file = ModelFile(tiny("llama", "Q4_0"), "tiny")
+    plain, room = OpenOptions(n_ctx=600), Room(192 * GB, 300 * 10**6)
+    swap = OpenOptions(n_ctx=600, tiers=TierOptions(ram_bytes=10**8))
+    one, other = (memory_need(file, each, room, 8) for each in (plain, swap))
+    assert one.held_bytes is not None and other.held_bytes is not None
+    assert other.held_bytes == one.held_bytes + 10**8  # the room is for all of the pool
+    assert other.needed_bytes == one.needed_bytes + 10**8
+    assert memory_need(file, swap, Room(192 * GB, 10**8), 8).held_bytes is None
 
 
 def test_the_survey_is_plain_data(tiny: Callable[[str, str], Path]) -> None:
@@ -186,6 +220,7 @@ def test_the_plan_of_a_real_model_is_what_it_takes(real_model: Callable[[str], P
     code = f"""
 import sys
 from localllm.engine.memory_plan import Blueprint, N_SEQUENCES
+from localllm.engine.open import OpenOptions, plan_load
 from localllm.engine.runner import Feed, Model, Runner
 def peak():
     with open("/proc/self/status") as file:

@@ -7,17 +7,20 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from stand_ins.api_server import serving
+from stand_ins.server_process import served
 
-from localllm import remote_session
+from localllm import paths, remote_session
 from localllm.errors import ArgumentError, ContextFullError, UnsupportedError
 from localllm.params import GenerateParams
 from localllm.remote_session import RemoteSession, Sought
+from localllm.server import announced
 from localllm.server.announced import Announced, announcing
 from localllm.server.client import ServerGoneError
 from localllm.server.file_loader import FileLoader
@@ -164,3 +167,37 @@ def test_a_server_that_breaks_off(said: bytes, remote: RemoteSession) -> None:
         with pytest.raises(ServerGoneError):
             joined(remote.complete("a", PARAMS))
         assert remote.answer is None
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    ends_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
+
+
+def test_a_text_goes_on_after_a_kill(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key of programs of this user is new at each start; what is kept for them is not."""
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    sought = Sought(path, "tiny", "", "f16")
+    text = "".join(f"the ice of the sea no. {i}, " for i in range(9))
+    servers = paths.current().servers
+    keys, cached, n_prompt = set(), [], 0
+    for more in ("first", " and then"):
+        text += more
+        with served(path, "--api-key", "of-others") as server:
+            wait(lambda: announced.found(servers) != [])
+            keys.add(announced.found(servers)[0].key)
+            session, why_not = remote_session.find(servers, sought)
+            assert session is not None and not why_not
+            with session:
+                joined(session.complete(text, PARAMS))
+                cached.append(session.stats.cached_tokens - n_prompt)
+                n_prompt = session.stats.prompt_tokens
+            time.sleep(1)
+            server.process.kill()
+            server.process.wait()
+    assert len(keys) == 2 and "" not in keys
+    assert cached == [0, 0]

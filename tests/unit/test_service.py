@@ -452,7 +452,7 @@ def test_a_long_step_is_no_stall(tiny: Tiny) -> None:
         ask(service)
         state = service.state()
         assert state.step_s >= 5
-        assert replace(state, running=1).stalled_s(state.last_progress_s + state.step_s) == 0
+        assert replace(state, running=1).stalled_s(state.last_progress_s + state.step_s) < 1e-6
         assert replace(state, waiting=1).stalled_s(state.last_progress_s + state.step_s + 2) > 1.9
     finally:
         service.close()

@@ -28,7 +28,7 @@ from test_service import (
 
 from localllm import paths
 from localllm.engine import loop
-from localllm.engine.cost_curve import CostCurve
+from localllm.engine.cost_curve import CostCurve, depth_factor
 from localllm.engine.disk_tier import DiskTier, Fetch
 from localllm.engine.kv_tier import KvTiers, TierOptions
 from localllm.engine.open import OpenOptions, open_parts
@@ -257,6 +257,41 @@ def test_what_is_quicker_to_compute_is_not_read(served: Open) -> None:
     tiers_of(third)._disk_rate.bytes_per_s = 1e6
     assert ask(third, prompt=first)[1].usage.cached_tokens == 0
     assert tiers_of(third)._disk_rate.bytes_per_s > 1e6  # it will be tried again
+
+
+def test_what_is_dear_to_compute_is_read(served: Open) -> None:
+    """The curve is of an empty context; what steps take now counts, too."""
+    first = prompt(1, 150)
+    ask(before := served(costs=COSTS), prompt=first)
+    assert tiers_of(before).flush(10)
+    for slower, dearer, n_cached in ((1.0, 1.0, 0), (3.0, 1.0, 149), (1.0, 3.0, 149)):
+        service = served(costs=CostCurve((1, 64), (0.02, 0.02)))
+        n_bytes = 5 * sum(service._runner.block_bytes)
+        # 150 tokens take three steps: 47 ms. To read the pages takes twice that.
+        tiers_of(service)._disk_rate.bytes_per_s = n_bytes / 0.094
+        service._loop._slower, service._loop._dearer = slower, dearer
+        assert ask(service, prompt=first)[1].usage.cached_tokens == n_cached
+
+
+def test_the_first_deep_step_is_no_stall(served: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step was measured yet where the context that came back is."""
+    first = prompt(1, 400)
+    ask(before := served(), prompt=first)
+    assert tiers_of(before).flush(10)
+    service = served()
+    step, allowed = service._runner.step, []
+
+    def watched(*args: Any, **more: Any) -> object:
+        allowed.append(service.state().step_s)
+        return step(*args, **more)
+
+    monkeypatch.setattr(service._runner, "step", watched)
+    asked = (*first, *prompt(2, 50))
+    _, last = ask(service, prompt=asked)
+    assert last.usage.cached_tokens == 400
+    info, n_new = service._runner.model.info, len(asked) - 400
+    assert allowed[0] == pytest.approx(loop.SLACK * n_new * depth_factor(info, len(asked)))
+    assert depth_factor(info, len(asked)) > 1.2
 
 
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])

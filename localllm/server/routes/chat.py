@@ -71,7 +71,10 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
     def render() -> tuple[Fitted[Prompt], Transcribed]:
         options = {**_thinking(info.chat_template, effort), **variables}
         fitted = _prompt(info, messages, options, asked.truncate, limit)
-        return fitted, transcripts.ids_of(fitted.value, partition, keep=asked.may_store)
+        transcribed = transcripts.ids_of(
+            fitted.value, partition, keep=asked.may_store, model=info.kept_digest
+        )
+        return fitted, transcribed
 
     fitted, transcribed = await asyncio.to_thread(render)
     prompt, ids, headers = fitted.value, transcribed.ids, asked.headers

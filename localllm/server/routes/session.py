@@ -119,7 +119,8 @@ def _request(
     if not isinstance(messages, list) or not messages:
         raise values.wrong("messages", messages, "a list of at least one message")
     prompt = template.prompt(messages, **options)
-    transcribed = transcripts.ids_of(prompt, info.digest.encode() + salt)
+    partition = info.digest.encode() + salt
+    transcribed = transcripts.ids_of(prompt, partition, model=info.kept_digest)
     request = Request(
         _some(transcribed.ids),
         params,
