@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,18 @@ def locked(fake_info: LoadedModel) -> Iterator[Running]:
 
 def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+def request_rows(read: Callable[[], str], n: int) -> list[dict[str, Any]]:
+    """The lines of n requests: one is written once its answer has left."""
+    ends_s = time.monotonic() + 20
+    while True:
+        whole = read().rpartition("\n")[0]
+        found = [row for row in rows(whole) if "id" in row]
+        if len(found) >= n or time.monotonic() > ends_s:
+            assert len(found) == n, found
+            return found
+        time.sleep(0.01)
 
 
 def test_nothing_of_a_request_is_in_the_log(locked: Running, log: tuple[str, io.StringIO]) -> None:
@@ -97,7 +110,7 @@ def test_a_line_of_a_request(locked: Running, log: tuple[str, io.StringIO]) -> N
         httpx2.post(locked.url + CHAT, json=body, headers=headers)
     httpx2.get(f"{locked.url}/health")
     httpx2.get(f"{locked.url}/v1/models")
-    whole, broken, busy, health, models = [row for row in rows(log[1].getvalue()) if "id" in row]
+    whole, broken, busy, health, models = request_rows(log[1].getvalue, 5)
     assert whole["id"] == answer.headers["x-request-id"] and whole["level"] == "info"
     assert (whole["status"], whole["model"], whole["key"]) == (200, NAME, "key 2")
     assert whole["prompt_tokens"] == used["prompt_tokens"] > 0
@@ -120,6 +133,6 @@ def test_a_server_with_such_a_log(tiny: Callable[[str, str], Path], tmp_path: Pa
         headers = {"authorization": f"Bearer {key}"}
         answer = httpx2.post(server.url + TEXT, json=body, headers=headers, timeout=30)
         assert answer.is_success
-    (row,) = rows(out.read_text(encoding="utf-8"))
+        (row,) = request_rows(lambda: out.read_text(encoding="utf-8"), 1)
     assert row["route"] == TEXT and row["key"] == "key 1" and row["generated_tokens"] == 3
     assert WORD not in str(row) and key not in str(row)
