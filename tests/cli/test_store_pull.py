@@ -287,3 +287,33 @@ def test_hostile_repositories_reach_the_screen_escaped(tmp_path: Path) -> None:
         assert "Traceback" not in each.stderr
     for path in (tmp_path / "models").rglob("*"):
         assert path.name.isascii() and path.name.isprintable()
+
+
+def test_whether_it_will_run_is_told_before(tmp_path: Path) -> None:
+    for architecture, said in (
+        ("alienarch", "no engine here knows its architecture, alienarch"),
+        ("granitehybrid", "its architecture, granitehybrid, runs with llama.cpp"),
+    ):
+        data, home = small_models.gguf(architecture=architecture), tmp_path / architecture
+        with a_hub({"Teeny-Q4_0.gguf": data}) as (_, env):
+            env["TEST_FAKE_SESSION"] = "1"
+            plan = ok(home, "plan", "me/Teeny-GGUF:Q4_0", env=env)
+            assert architecture in plan.stdout and "An estimate" in plan.stdout
+            done = ok(home, "pull", "me/Teeny-GGUF:Q4_0", env=env)
+            assert said in done.stderr
+            assert ("enough to run it (about " in done.stderr) and "tokens)" in done.stderr
+
+
+def test_a_plan_of_the_package_index(tmp_path: Path) -> None:
+    env = {"TEST_FAKE_SESSION": ""}
+    plan = json.loads(ok(tmp_path, "plan", "smollm2:135m", "--json", env=env).stdout)
+    assert plan["estimate"] and plan["chosen"]["weight_bytes"] == 98362432
+    assert plan["plans"][0]["kv_bytes"] == 2 * 30 * 3 * 64 * 2 * 2048
+
+
+def test_errors_of_a_plan_name_the_model(tmp_path: Path) -> None:
+    with a_hub({"Teeny-Q4_0.gguf": b"GGUF" + b"\xff" * 5000}) as (_, env):
+        env["TEST_FAKE_SESSION"] = ""
+        done = cli("plan", "me/Teeny-GGUF:Q4_0", home=tmp_path, env=env)
+        assert done.returncode == 1 and "localllm-plan-" not in done.stderr
+        assert is_error(done.stderr, "hf.co/me/teeny-gguf:q4_0: GGUF version 4294967295")
