@@ -22,6 +22,9 @@ from localllm.store.ref import Ref
 from localllm.store.transfer.progress import CHECKING, Progress, Report
 from localllm.store.transfer.settings import DEFAULT, Settings
 
+#: Versions of GGUF that both engines read.
+_VERSIONS = (2, 3)
+
 
 def pull_offer(
     offer: Offer,
@@ -149,11 +152,24 @@ def _as_named(data: Sequence[Path], finals: Sequence[Path]) -> Iterator[Path]:
 
 def _open(path: Path) -> None:
     """Checks the whole header of a file, or of the split set that it begins. Raises `FormatError`
-    and `FileError`; a model that is valid and runs nowhere here is none of them."""
+    and `FileError`; a model that is valid and runs nowhere here is none of them, but a version of
+    the format that nothing reads is no valid model."""
     from localllm.store.inspect import GgufFile
 
-    with contextlib.suppress(UnsupportedError):
+    try:
         GgufFile(path).close()
+    except UnsupportedError as e:
+        if not _is_readable_version(path):
+            raise FormatError(e.message, e.hint) from e
+
+
+def _is_readable_version(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as e:
+        raise disk_error("read", path, e) from e
+    return head[:4] == b"GGUF" and int.from_bytes(head[4:], "little") in _VERSIONS
 
 
 def _forget_older(before: Model | None, files: Sequence[Path]) -> None:

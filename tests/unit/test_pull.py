@@ -71,6 +71,19 @@ def test_a_damaged_update_leaves_the_good_model(
     assert partials.listing(places.downloads) == []
 
 
+@pytest.mark.parametrize("head", [b"GGUF\xff\xff\xff\xff", b"GGUF\x01\0\0\0"])
+def test_a_version_that_nothing_reads_is_refused(
+    server: FaultServer, places: Paths, head: bytes
+) -> None:
+    with pytest.raises(FormatError, match="damaged there: .*version"):
+        pull(an_offer(server, head + b"\xff" * 5000), places)
+    assert not Store(places.models).list()
+    unknown_type = bytearray(GOOD)  # a newer one than this build knows: others may run it
+    at = GOOD.index(b"output_norm.weight") + len(b"output_norm.weight") + 4 + 8
+    unknown_type[at] = 200
+    assert pull(an_offer(server, bytes(unknown_type)), places).record is not None
+
+
 def test_a_file_of_the_users_own_stays(server: FaultServer, places: Paths) -> None:
     store = Store(places.models)
     mine = bytearray(GOOD)
