@@ -317,3 +317,21 @@ def test_errors_of_a_plan_name_the_model(tmp_path: Path) -> None:
         done = cli("plan", "me/Teeny-GGUF:Q4_0", home=tmp_path, env=env)
         assert done.returncode == 1 and "localllm-plan-" not in done.stderr
         assert is_error(done.stderr, "hf.co/me/teeny-gguf:q4_0: GGUF version 4294967295")
+
+
+def test_a_damaged_record_is_mended_by_a_pull(tmp_path: Path) -> None:
+    name, data = "me/Teeny-GGUF:Q4_0", small_models.gguf()
+    with a_hub({"Teeny-Q4_0.gguf": data}) as (_, env):
+        ok(tmp_path, "pull", name, env=env)
+        folder = tmp_path / "models" / "hf.co" / "me"
+        file, record = folder / "teeny-gguf@q4_0.gguf", folder / "teeny-gguf@q4_0.json"
+        record.write_text("")
+        done = cli("verify", name, home=tmp_path, env=env)
+        assert done.returncode == 1 and "as models.lock.json has it" in done.stdout, done.stdout
+        file.write_bytes(data[:-1] + b"\xff")
+        for _ in range(2):
+            done = cli("verify", name, home=tmp_path, env=env)
+            assert done.returncode == 1 and "in models.lock.json is" in done.stdout, done.stdout
+        ok(tmp_path, "pull", name, env=env)
+        assert file.read_bytes() == data and json.loads(record.read_text())["kind"] == "hub"
+        assert ok(tmp_path, "verify", name, env=env).stdout.endswith(": ok\n")
