@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from localllm.engine.generate import Generation
     from localllm.engine.machine import MachineFacts, Roofs
     from localllm.engine.open import Parts
+    from localllm.store.catalog import Attention, Entry
     from localllm.text.reasoning import ReasoningFormat
 
 __all__ = ["Chunk", "GenerateParams", "Session", "SessionInfo", "Stats", "TokenLogprobs"]
@@ -439,7 +440,27 @@ def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
 def memory_plans(
     path: Path, *, n_ctx: int = 0, n_threads: int = 0, isa: str | None = None
 ) -> dict[str, Any]:
-    """See `engine.memory_plan.survey`."""
+    """See `engine.memory_plan.survey`; of a file that only llama.cpp can run, an estimate."""
+    from localllm.engine import memory_estimate
     from localllm.engine.memory_plan import survey
 
-    return survey(path, n_ctx=n_ctx, n_threads=n_threads, isa=isa)
+    try:
+        return survey(path, n_ctx=n_ctx, n_threads=n_threads, isa=isa)
+    except UnsupportedError:
+        return memory_estimate.survey(memory_estimate.of_file(path), n_ctx=n_ctx)
+
+
+def catalogue_plans(entry: Entry, attention: Attention | None, *, n_ctx: int = 0) -> dict[str, Any]:
+    """Plans of a model of the catalogue that is not here, estimated from what the catalogue says;
+    without its attention the cache is a share of its parameters."""
+    from localllm.engine import memory_estimate
+
+    return memory_estimate.survey(memory_estimate.of_catalogue(entry, attention), n_ctx=n_ctx)
+
+
+def knows_architecture(architecture: str) -> bool | None:
+    """Whether llama.cpp, as it is installed here, knows an architecture; None where it is not
+    installed."""
+    from localllm.engine import llama_library
+
+    return llama_library.knows(architecture)

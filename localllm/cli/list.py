@@ -13,6 +13,7 @@ from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.options import sound_catalogue
 from localllm.cli.table import Column, render, screen_width
+from localllm.errors import LocalLLMError
 from localllm.store import catalog, quantization
 from localllm.store.architecture import engine_of, read_architecture
 from localllm.store.foreign import ForeignModel, stores
@@ -106,7 +107,7 @@ def _installed(model: Model) -> dict[str, Any]:
         "name": str(model.ref),
         "state": "damaged" if model.damaged else "ready",
         "size": model.size,
-        "quantization": record.quantization if record else None,
+        "quantization": _quantization(model),
         "architecture": architecture or None,
         "engine": engine_of(architecture),
         "digest": record.digest if record else None,
@@ -119,6 +120,23 @@ def _installed(model: Model) -> dict[str, Any]:
     }
 
 
+def _quantization(model: Model) -> str | None:
+    """As its record says; of a model that came without, as its file says."""
+    if model.record is None:
+        return None
+    return model.record.quantization or _quantization_of(model.path)
+
+
+def _quantization_of(path: Path) -> str | None:
+    from localllm.store.inspect import GgufFile  # only now: with it comes the native module
+
+    try:
+        with GgufFile(path, header_only=True) as file:
+            return file.quantization or None
+    except LocalLLMError:
+        return None
+
+
 def _foreign(model: ForeignModel) -> dict[str, Any]:
     architecture = read_architecture(model.files[0])
     _, quant = quantization.at_end_of(model.ref.tag)
@@ -126,7 +144,7 @@ def _foreign(model: ForeignModel) -> dict[str, Any]:
         "name": str(model.ref),
         "state": "ready",
         "size": model.size,
-        "quantization": str(quant) if quant else None,
+        "quantization": str(quant) if quant else _quantization_of(model.files[0]),
         "architecture": architecture or None,
         "engine": engine_of(architecture),
         "digest": f"sha256:{model.sha256}" if model.sha256 else None,

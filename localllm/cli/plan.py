@@ -11,9 +11,17 @@ from typing import Any
 import click
 
 from localllm.cli import output
-from localllm.cli.options import Found, ModelName, Number, find_model, hints, machine_options
+from localllm.cli.options import (
+    Found,
+    ModelName,
+    Number,
+    find_model,
+    hints,
+    machine_options,
+    sound_catalogue,
+)
 from localllm.cli.table import Column, render, screen_width
-from localllm.errors import FileError
+from localllm.errors import LocalLLMError
 from localllm.store.catalog import Entry
 
 _COLUMNS = (
@@ -37,28 +45,42 @@ def command(model: str, ctx: int, as_json: bool, threads: int, isa: str | None) 
 
     The figures come from the code that allocates: weights as they are packed, the cache of keys and
     values for a context, the buffers of a step. Nothing is loaded; the file may even lack its data.
-    Of a model that is not on this machine only the header is fetched, some megabytes.
+    Of a model that is not on this machine only the header is fetched, some megabytes. For models of
+    llama.cpp, and for those of the package index that are not here, they are estimates.
     """
     found = find_model(model, may_pull=True)
-    from localllm.session import memory_plans  # numpy and the native reader
+    from localllm.session import catalogue_plans, memory_plans  # numpy and the native reader
 
-    with _file(found) as (label, path), hints(found):
-        facts = memory_plans(path, n_ctx=ctx, n_threads=threads, isa=isa)
+    if isinstance(found.to_pull, Entry):  # in wheels, which are read as a whole
+        sizes = {size.ref: size.attention for size in sound_catalogue().sizes}
+        label, facts = (
+            found.label,
+            catalogue_plans(found.to_pull, sizes.get(found.to_pull.ref), n_ctx=ctx),
+        )
+    else:
+        with _file(found) as (label, path), _named(label, path), hints(found):
+            facts = memory_plans(path, n_ctx=ctx, n_threads=threads, isa=isa)
     facts = {"model": label, **facts}
     output.emit(json.dumps(facts) + "\n" if as_json else _text(facts))
 
 
 @contextlib.contextmanager
+def _named(label: str, path: Path) -> Iterator[None]:
+    """Errors name the model, not a file that is there for the moment."""
+    try:
+        yield
+    except LocalLLMError as e:
+        e.message = e.message.replace(str(path), label)
+        raise
+
+
+@contextlib.contextmanager
 def _file(found: Found) -> Iterator[tuple[str, Path]]:
     """The name of a model, and a file with its header: its own, or one that is fetched."""
-    if found.to_pull is None:
+    if found.to_pull is None or isinstance(found.to_pull, Entry):
         yield found.label, found.path
         return
-    if isinstance(found.to_pull, Entry):  # in wheels, which are read as a whole
-        raise FileError(
-            f"{found.label} is not on this machine", f"Bring it here: localllm pull {found.label}"
-        )
-    from localllm.store import catalog, sources
+    from localllm.store import sources
     from localllm.store.lockfile import Lockfile
     from localllm.store.remote_header import headers
 
@@ -69,7 +91,7 @@ def _file(found: Found) -> Iterator[tuple[str, Path]]:
 
     try:
         with output.waiting(f"{found.label}: asking what there is"):
-            offer = sources.offer(found.to_pull, catalog.load(), Lockfile())
+            offer = sources.offer(found.to_pull, sound_catalogue(), Lockfile())
         with headers(offer, report) as path:
             line.clear()
             yield str(offer.ref), path
@@ -84,6 +106,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"{output.count_text(facts['parameters'])} parameters, "
         f"trained on {facts['trained']} tokens",
         f"{size(facts['free_bytes'])} of {size(facts['memory_bytes'])} are free here",
+        *(["An estimate: the header or the catalogue says no more."] if facts["estimate"] else []),
         "",
     ]
     rows = [

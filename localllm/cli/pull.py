@@ -134,11 +134,13 @@ def pull_wish(
 
 def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:
     """Shows what is offered, then fetches it."""
+    from localllm.cli.pull_outlook import of_offer
     from localllm.cli.pull_progress import JsonProgress, TextProgress
 
     offer = with_known(offer, Store(paths.current().models).find(offer.ref))
     reporter = JsonProgress(offer) if as_json else TextProgress(offer)
-    reporter.begin(shutil.disk_usage(_existing(paths.current().models)).free)
+    free = shutil.disk_usage(_existing(paths.current().models)).free
+    reporter.begin(free, of_offer(offer))
     with _ended(reporter, "What has come was kept: the same command goes on from there."):
         model = pull_offer(offer, asked, paths.current(), reporter.report)
     refused = _refused_template(model)

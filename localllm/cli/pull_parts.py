@@ -10,6 +10,7 @@ from pathlib import Path
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.pull_line import line
+from localllm.cli.pull_outlook import of_entry
 from localllm.cli.pull_progress import room
 from localllm.store import download
 from localllm.store.catalog import Entry
@@ -47,7 +48,7 @@ class JsonReporter:
 
     def _offer(self) -> dict[str, object]:
         """The same keys as an offer of another source has."""
-        entry = self._entry
+        entry, outlook = self._entry, of_entry(self._entry)
         return {
             "stage": "offer",
             "source": "index",
@@ -61,7 +62,8 @@ class JsonReporter:
             "licence": entry.licence,
             "in_place": [],
             "free_bytes": free_disk(paths.current().models),
-            "notes": [],
+            "memory": outlook.memory,
+            "notes": list(outlook.notes),
         }
 
     def _write(self, document: dict[str, object]) -> None:
@@ -128,7 +130,10 @@ class TextReporter:
         facts += f"parameters, {entry.quantization}, licence: {entry.licence}"
         lines = [f"{entry.ref}: {source} of the package index, {download}", f"  {facts}"]
         free = free_disk(paths.current().models)
-        return [*lines, f"  {room(entry.size, free)}"] if free is not None else lines
+        outlook = of_entry(entry)
+        lines += [f"  note: {note}" for note in outlook.notes]
+        memory = outlook.memory
+        return [*lines, f"  {memory if free is None else room(entry.size, free, memory)}"]
 
     def _speed(self, n_bytes: int) -> float:
         """Bytes a second over the last seconds, 0 while unknown."""

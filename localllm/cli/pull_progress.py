@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from localllm.cli import output
 from localllm.cli.pull_line import line
+from localllm.cli.pull_outlook import Outlook
 from localllm.store.offer import Offer
 from localllm.store.transfer.progress import Progress
 
@@ -20,7 +21,7 @@ class JsonProgress:
     def __init__(self, offer: Offer) -> None:
         self._offer, self._state, self._written_at = offer, "", 0.0
 
-    def begin(self, free_bytes: int) -> None:
+    def begin(self, free_bytes: int, outlook: Outlook) -> None:
         offer = self._offer
         self._write(
             {
@@ -36,7 +37,8 @@ class JsonProgress:
                 "licence": offer.licence,
                 "in_place": [str(path) for path in offer.in_place],
                 "free_bytes": free_bytes,
-                "notes": list(offer.notes),
+                "memory": outlook.memory,
+                "notes": [*offer.notes, *outlook.notes],
             }
         )
 
@@ -73,7 +75,7 @@ class TextProgress:
         self._tenth = 0
         self._state = ""
 
-    def begin(self, free_bytes: int) -> None:
+    def begin(self, free_bytes: int, outlook: Outlook) -> None:
         offer = self._offer
         size = output.size_text(offer.size) if offer.size is not None else "unknown size"
         revision = f" at {offer.revision.removeprefix('sha256:')[:12]}" if offer.revision else ""
@@ -84,8 +86,8 @@ class TextProgress:
         if offer.in_place:
             output.say(output.escape_line(f"  It is here already: {offer.in_place[0]}"))
         elif offer.size is not None:
-            output.say(f"  {room(offer.size, free_bytes)}")
-        for note in offer.notes:
+            output.say(output.escape_line(f"  {room(offer.size, free_bytes, outlook.memory)}"))
+        for note in (*offer.notes, *outlook.notes):
             output.note(note)
 
     def report(self, progress: Progress) -> None:
@@ -115,31 +117,12 @@ def _facts(offer: Offer) -> str:
     return ", ".join(fact for fact in facts if fact)
 
 
-def room(size: int, free_bytes: int) -> str:
-    """Whether the disk and the memory have room for a model of so many bytes."""
+def room(size: int, free_bytes: int, memory: str) -> str:
+    """Whether the disk has room for a model of so many bytes, and what is said of the memory."""
     disk = f"{output.size_text(free_bytes)} are free on the disk"
     if free_bytes < size:
         disk = f"only {disk}, the whole model takes more"
-    return f"{disk}; {_fit(size)}"
-
-
-def _fit(size: int) -> str:
-    """Whether the weights fit into the memory that this process may use, as far as their size
-    tells. A limit of its cgroup counts like that of the machine."""
-    from localllm.session import machine_facts  # only now: with it comes the native module
-
-    machine = machine_facts()
-    memory, free = machine.memory_bytes, machine.free_bytes
-    if 0 < memory < size:
-        return (
-            f"this machine has {output.size_text(memory)} of memory, less than the model: it "
-            "will not run here"
-        )
-    if free == 0:
-        return "how much memory is free is not known"
-    if size > free:
-        return f"only {output.size_text(free)} of memory are free at this moment"
-    return f"{output.size_text(free)} of memory are free, enough to run it"
+    return f"{disk}; {memory}"
 
 
 def _share(progress: Progress) -> float | None:

@@ -13,9 +13,10 @@ import click
 from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.options import Found, ModelName, find_model
-from localllm.errors import ArgumentError
+from localllm.errors import ArgumentError, LocalLLMError
 from localllm.store.digest import sha256_of
 from localllm.store.index import Model, Store
+from localllm.store.lockfile import Lockfile
 from localllm.store.record import FileRecord, Record
 
 
@@ -88,6 +89,8 @@ def _verified(found: Found, store: Store, meter: _Meter) -> dict[str, Any]:
         if model.damaged is not None or (model.problem and record is not None):
             # A file is missing, or its size alone shows it.
             return _row(found, "damaged", f"damaged, {model.problem}")
+        if model.problem:  # the record cannot be read: what it said must not be made up anew
+            return _row(found, "damaged", f"damaged, {model.problem}{_against_lock(model, meter)}")
         files, expected, sizes = model.files, *_on_record(record, len(model.files))
     hashes = []
     for path, sha256, size in zip(files, expected, sizes, strict=True):
@@ -111,6 +114,25 @@ def _verified(found: Found, store: Store, meter: _Meter) -> dict[str, Any]:
     store.record(model.ref, _with_hashes(model, hashes))
     what = "its hash is" if len(hashes) == 1 else "its hashes are"
     return _row(found, "recorded", f"nothing to compare with: {what} on record now", taken_all)
+
+
+def _against_lock(model: Model, meter: _Meter) -> str:
+    """What the lock file says of the files of a model whose record cannot be read."""
+    try:
+        pin = Lockfile().find(model.ref)
+    except LocalLLMError:
+        return ""
+    if pin is None or len(pin.files) != len(model.files):
+        return "; models.lock.json does not have it either"
+    for path, file in zip(model.files, pin.files, strict=True):
+        try:
+            taken, _ = sha256_of(path, lambda n: meter.add(str(model.ref), n))
+        except OSError as e:
+            return f"; {path.name} cannot be read: {e.strerror or e}"
+        if taken != file.sha256:
+            return f"; {path.name} has the sha256 {taken}, in models.lock.json is {file.sha256}"
+    what = "the file is" if len(pin.files) == 1 else "the files are"
+    return f"; {what} as models.lock.json has it"
 
 
 def _row(found: Found, state: str, text: str, hashes: Sequence[str] = ()) -> dict[str, Any]:

@@ -7,11 +7,13 @@ terminal is kept here instead, for error messages.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import threading
 from collections import deque
 from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from localllm.errors import UnsupportedError
@@ -103,3 +105,23 @@ def load() -> Library:
     broken."""
     with _lock:
         return _load()
+
+
+def knows(architecture: str) -> bool | None:
+    """Whether the installed library has the name of an architecture in its table, where it lies as
+    a C string. Nothing is loaded. None: the package, or its library, is not here."""
+    try:
+        spec = importlib.util.find_spec("llama_cpp")
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    given = os.environ.get("LLAMA_CPP_LIB_PATH")
+    folder = Path(given or Path(spec.submodule_search_locations[0], "lib"))
+    try:
+        libraries = [path for path in folder.iterdir() if path.stem.removeprefix("lib") == "llama"]
+        if not libraries:
+            return None
+        return f"{architecture}\0".encode() in libraries[0].read_bytes()
+    except OSError:
+        return None

@@ -302,7 +302,7 @@ def survey(
         plans = [blueprint.plan(n, kv_type) for n in lengths for kv_type in KV_TYPES]
         chosen, refused = None, ""
         try:
-            chosen = _document(fitting(blueprint, room, n_ctx=n_ctx), room)
+            chosen = document(fitting(blueprint, room, n_ctx=n_ctx), room)
         except (OutOfMemoryError, ArgumentError) as e:
             refused = f"{e.message}. {e.hint or ''}".rstrip()
         return {
@@ -311,13 +311,15 @@ def survey(
             "trained": trained,
             "memory_bytes": room.memory_bytes,
             "free_bytes": room.free_bytes,
-            "plans": [_document(plan, room) for plan in plans],
+            "plans": [document(plan, room) for plan in plans],
             "chosen": chosen,
             "refused": refused,
+            "estimate": False,
         }
 
 
-def _document(plan: MemoryPlan, room: Room) -> dict[str, Any]:
+def document(plan: MemoryPlan, room: Room) -> dict[str, Any]:
+    """A plan as plain data, and whether there is room for it."""
     fits = not room.free_bytes or plan.needed_bytes <= room.usable_bytes
     return {
         **asdict(plan),

@@ -22,6 +22,9 @@ from localllm.store.ref import Ref
 from localllm.store.transfer.progress import CHECKING, Progress, Report
 from localllm.store.transfer.settings import DEFAULT, Settings
 
+#: Versions of GGUF that both engines read.
+_VERSIONS = (2, 3)
+
 
 def pull_offer(
     offer: Offer,
@@ -47,6 +50,7 @@ def pull_offer(
         )
     offer = with_known(offer, before)
     if offer.in_place and _is_sound(offer, report):
+        offer = _told(offer, _open(offer.in_place[0]))
         files = _referenced(offer)
         store.record(offer.ref, record_of(offer, files))
     else:
@@ -98,6 +102,10 @@ def _is_another(model: Model, offer: Offer) -> bool:
     record = model.record or model.damaged
     if record is not None and record.repository:
         return record.repository.lower() != offer.repository.lower()
+    if record is None and model.problem is not None:  # the record is damaged: the lock file knows
+        pin = Lockfile().find(model.ref)
+        if pin is not None and pin.repository.lower() == offer.repository.lower():
+            return False
     if len(model.files) != len(offer.files):
         return True
     return not all(map(_is_same, model.files, offer.files))
@@ -115,12 +123,12 @@ def _is_same(path: Path, file: RemoteFile) -> bool:
         raise disk_error("read", path, e) from e
 
 
-def _require_model(offer: Offer, data: Sequence[Path], finals: Sequence[Path]) -> None:
-    """Raises `FormatError` for files that have come whole and are no model that anything can read.
-    They lie at `data`, and will be called `finals`."""
+def _require_model(offer: Offer, data: Sequence[Path], finals: Sequence[Path]) -> Offer:
+    """The offer with what its files say. Raises `FormatError` for files that have come whole and
+    are no model that anything can read. They lie at `data`, and will be called `finals`."""
     with _as_named(data, finals) as first:
         try:
-            _open(first)
+            return _told(offer, _open(first))
         except FormatError as e:
             why = e.message.replace(f"{first.parent}{os.sep}", "")
             raise FormatError(
@@ -147,13 +155,41 @@ def _as_named(data: Sequence[Path], finals: Sequence[Path]) -> Iterator[Path]:
         yield data[0]
 
 
-def _open(path: Path) -> None:
-    """Checks the whole header of a file, or of the split set that it begins. Raises `FormatError`
-    and `FileError`; a model that is valid and runs nowhere here is none of them."""
+def _told(offer: Offer, facts: tuple[str, str]) -> Offer:
+    """The offer with (architecture, quantization) where its source says nothing."""
+    architecture, quantization = facts
+    return replace(
+        offer,
+        architecture=offer.architecture or architecture,
+        quantization=offer.quantization or quantization,
+    )
+
+
+def _open(path: Path) -> tuple[str, str]:
+    """The architecture and the quantization of a file, "" where it does not say.
+
+    Checks the whole header of a file, or of the split set that it begins. Raises `FormatError`
+    and `FileError`; a model that is valid and runs nowhere here is none of them, but a version of
+    the format that nothing reads is no valid model."""
     from localllm.store.inspect import GgufFile
 
-    with contextlib.suppress(UnsupportedError):
-        GgufFile(path).close()
+    try:
+        with GgufFile(path) as file:
+            name = file.metadata.get("general.architecture")
+            return name if isinstance(name, str) else "", file.quantization
+    except UnsupportedError as e:
+        if not _is_readable_version(path):
+            raise FormatError(e.message, e.hint) from e
+        return "", ""
+
+
+def _is_readable_version(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as e:
+        raise disk_error("read", path, e) from e
+    return head[:4] == b"GGUF" and int.from_bytes(head[4:], "little") in _VERSIONS
 
 
 def _forget_older(before: Model | None, files: Sequence[Path]) -> None:
@@ -193,7 +229,6 @@ def _is_sound(offer: Offer, report: Report) -> bool:
 
 def _referenced(offer: Offer) -> list[FileRecord]:
     files = []
-    _open(offer.in_place[0])
     for file, path in zip(offer.files, offer.in_place, strict=True):
         try:
             size = path.stat().st_size
@@ -228,8 +263,8 @@ def _fetched(
         ]
 
     def accept(data: Sequence[Path], done: Sequence[Fetched]) -> None:
-        nonlocal noted
-        _require_model(offer, data, finals)
+        nonlocal noted, offer
+        offer = _require_model(offer, data, finals)
         noted = True
         store.record(offer.ref, record_of(offer, records(done)))
 

@@ -130,7 +130,7 @@ def _all(
 def suggest(size: Size, quant: Quantization, roof: Roof, n_ctx: int = CONTEXT) -> Suggestion:
     """A size in a quantization, whether it fits or not."""
     n_ctx = min(n_ctx, size.n_ctx) if size.n_ctx else n_ctx
-    kv_bytes, kv_half = (_kv_bytes(size.attention, size.n_params, n) for n in (n_ctx, n_ctx // 2))
+    kv_full, kv_half = (kv_bytes(size.attention, size.n_params, n) for n in (n_ctx, n_ctx // 2))
     engine = engine_of(size.architecture) or "llama.cpp"
     ref = Ref(size.family, f"{size.size}-{quant.tag}")
     speed, basis = roof.speed(ref, engine, size.n_active * quant.bits / 8, kv_half, n_ctx // 2)
@@ -142,7 +142,7 @@ def suggest(size: Size, quant: Quantization, roof: Roof, n_ctx: int = CONTEXT) -
         n_params=size.n_params,
         engine=engine,
         weight_bytes=int(size.n_params * quant.bits / 8),
-        kv_bytes=kv_bytes,
+        kv_bytes=kv_full,
         n_ctx=n_ctx,
         tokens_per_s=speed,
         basis=basis,
@@ -153,7 +153,7 @@ def suggest(size: Size, quant: Quantization, roof: Roof, n_ctx: int = CONTEXT) -
 
 def _suggest_entry(entry: Entry, attention: Attention | None, roof: Roof, n_ctx: int) -> Suggestion:
     n_ctx = min(n_ctx, entry.n_ctx)
-    kv_bytes, kv_half = (_kv_bytes(attention, entry.n_params, n) for n in (n_ctx, n_ctx // 2))
+    kv_full, kv_half = (kv_bytes(attention, entry.n_params, n) for n in (n_ctx, n_ctx // 2))
     engine = engine_of(entry.architecture) or "llama.cpp"
     quant = quantization.find(entry.quantization)
     speed, basis = roof.speed(entry.ref, engine, entry.size, kv_half, n_ctx // 2)
@@ -165,7 +165,7 @@ def _suggest_entry(entry: Entry, attention: Attention | None, roof: Roof, n_ctx:
         n_params=entry.n_params,
         engine=engine,
         weight_bytes=entry.size,
-        kv_bytes=kv_bytes,
+        kv_bytes=kv_full,
         n_ctx=n_ctx,
         tokens_per_s=speed,
         basis=basis,
@@ -174,7 +174,8 @@ def _suggest_entry(entry: Entry, attention: Attention | None, roof: Roof, n_ctx:
     )
 
 
-def _kv_bytes(attention: Attention | None, n_params: int, n_ctx: int) -> int:
+def kv_bytes(attention: Attention | None, n_params: int, n_ctx: int) -> int:
+    """Of n_ctx tokens in f16."""
     if attention is None:
         return int(n_params * _KV_BYTES_PER_PARAMETER * n_ctx)
     return attention.kv_bytes(n_ctx)

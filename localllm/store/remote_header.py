@@ -24,10 +24,12 @@ MOST_BYTES = 128 * MIB
 
 
 @contextlib.contextmanager
-def headers(offer: Offer, report: Callable[[int], None]) -> Iterator[Path]:
+def headers(
+    offer: Offer, report: Callable[[int], None], *, most_bytes: int = MOST_BYTES
+) -> Iterator[Path]:
     """Gives the path of the first of the files, of which only the headers are there, all in one
     folder that goes with the context. report is told the bytes that came. Raises `DownloadError`,
-    and `FormatError` where the first MOST_BYTES are no header.
+    and `FormatError` where the first most_bytes are no header.
     """
     if offer.in_place:
         yield offer.in_place[0]
@@ -42,7 +44,7 @@ def headers(offer: Offer, report: Callable[[int], None]) -> Iterator[Path]:
         ]
         transport = Transport(SOON)
         try:
-            _fetch(transport, heads, report)
+            _fetch(transport, heads, report, most_bytes)
         finally:
             transport.close()
         yield heads[0].path
@@ -86,7 +88,9 @@ class _Head:
         return public_address(self._file.locate().url)
 
 
-def _fetch(transport: Transport, heads: list[_Head], report: Callable[[int], None]) -> None:
+def _fetch(
+    transport: Transport, heads: list[_Head], report: Callable[[int], None], most_bytes: int
+) -> None:
     size = FIRST_BYTES
     while True:
         grown = [_tried(transport, head, size) for head in heads]
@@ -97,9 +101,9 @@ def _fetch(transport: Transport, heads: list[_Head], report: Callable[[int], Non
                 GgufFile(heads[0].path, header_only=True).close()
             return
         except FormatError:
-            if size >= MOST_BYTES or not any(grown):
+            if size >= most_bytes or not any(grown):
                 raise
-        size = min(MOST_BYTES, size * GROWTH)
+        size = min(most_bytes, size * GROWTH)
 
 
 def _tried(transport: Transport, head: _Head, n_bytes: int) -> bool:

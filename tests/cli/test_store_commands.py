@@ -190,6 +190,23 @@ def test_modelfiles_that_are_refused(home: Path, text: bytes, why: str, code: in
     assert [path.name for path in (home / "models").iterdir()] == ["one.gguf"]
 
 
+def test_list_reads_the_quantization_where_no_record_has_it(home: Path) -> None:
+    path = home / "models" / "one.json"
+    path.write_text(json.dumps({**RECORD, "size": len(DATA), "kind": "url", "repository": "x"}))
+    (row,) = rows(home, "list")
+    assert row["quantization"] == "F32"
+
+
+def test_a_damaged_record_is_not_made_official(home: Path) -> None:
+    path = home / "models" / "one.json"
+    for text in ("", "{}", "[" * 99999):
+        path.write_text(text)
+        (home / "models" / "one.gguf").write_bytes(DATA[:-1] + b"\xff")
+        done = cli("verify", "one", home=home)
+        assert done.returncode == 1 and "damaged, its record one.json" in done.stdout, done.stdout
+        assert path.read_text() == text
+
+
 def test_verify(home: Path) -> None:
     done = ok(home, "verify")
     assert done.stdout == "one: nothing to compare with: its hash is on record now\n"

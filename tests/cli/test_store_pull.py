@@ -287,3 +287,51 @@ def test_hostile_repositories_reach_the_screen_escaped(tmp_path: Path) -> None:
         assert "Traceback" not in each.stderr
     for path in (tmp_path / "models").rglob("*"):
         assert path.name.isascii() and path.name.isprintable()
+
+
+def test_whether_it_will_run_is_told_before(tmp_path: Path) -> None:
+    for architecture, said in (
+        ("alienarch", "no engine here knows its architecture, alienarch"),
+        ("granitehybrid", "its architecture, granitehybrid, runs with llama.cpp"),
+    ):
+        data, home = small_models.gguf(architecture=architecture), tmp_path / architecture
+        with a_hub({"Teeny-Q4_0.gguf": data}) as (_, env):
+            env["TEST_FAKE_SESSION"] = "1"
+            plan = ok(home, "plan", "me/Teeny-GGUF:Q4_0", env=env)
+            assert architecture in plan.stdout and "An estimate" in plan.stdout
+            done = ok(home, "pull", "me/Teeny-GGUF:Q4_0", env=env)
+            assert said in done.stderr
+            assert ("enough to run it (about " in done.stderr) and "tokens)" in done.stderr
+
+
+def test_a_plan_of_the_package_index(tmp_path: Path) -> None:
+    env = {"TEST_FAKE_SESSION": ""}
+    plan = json.loads(ok(tmp_path, "plan", "smollm2:135m", "--json", env=env).stdout)
+    assert plan["estimate"] and plan["chosen"]["weight_bytes"] == 98362432
+    assert plan["plans"][0]["kv_bytes"] == 2 * 30 * 3 * 64 * 2 * 2048
+
+
+def test_errors_of_a_plan_name_the_model(tmp_path: Path) -> None:
+    with a_hub({"Teeny-Q4_0.gguf": b"GGUF" + b"\xff" * 5000}) as (_, env):
+        env["TEST_FAKE_SESSION"] = ""
+        done = cli("plan", "me/Teeny-GGUF:Q4_0", home=tmp_path, env=env)
+        assert done.returncode == 1 and "localllm-plan-" not in done.stderr
+        assert is_error(done.stderr, "hf.co/me/teeny-gguf:q4_0: GGUF version 4294967295")
+
+
+def test_a_damaged_record_is_mended_by_a_pull(tmp_path: Path) -> None:
+    name, data = "me/Teeny-GGUF:Q4_0", small_models.gguf()
+    with a_hub({"Teeny-Q4_0.gguf": data}) as (_, env):
+        ok(tmp_path, "pull", name, env=env)
+        folder = tmp_path / "models" / "hf.co" / "me"
+        file, record = folder / "teeny-gguf@q4_0.gguf", folder / "teeny-gguf@q4_0.json"
+        record.write_text("")
+        done = cli("verify", name, home=tmp_path, env=env)
+        assert done.returncode == 1 and "as models.lock.json has it" in done.stdout, done.stdout
+        file.write_bytes(data[:-1] + b"\xff")
+        for _ in range(2):
+            done = cli("verify", name, home=tmp_path, env=env)
+            assert done.returncode == 1 and "in models.lock.json is" in done.stdout, done.stdout
+        ok(tmp_path, "pull", name, env=env)
+        assert file.read_bytes() == data and json.loads(record.read_text())["kind"] == "hub"
+        assert ok(tmp_path, "verify", name, env=env).stdout.endswith(": ok\n")

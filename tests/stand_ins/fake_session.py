@@ -40,6 +40,7 @@ from localllm.errors import (
 )
 from localllm.params import GenerateParams
 from localllm.store.answers import Answer, Fingerprint
+from localllm.store.catalog import Attention, Entry
 
 ENGINES = ("auto", "native", "llama.cpp")
 
@@ -391,3 +392,21 @@ def machine_roofs() -> Roofs:
 
 def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
     return machine_roofs()
+
+
+def memory_plans(
+    path: Path, *, n_ctx: int = 0, n_threads: int = 0, isa: str | None = None
+) -> dict[str, Any]:
+    from localllm.engine.memory_estimate import of_file, survey
+
+    return survey(of_file(path), n_ctx=n_ctx)
+
+
+def catalogue_plans(entry: Entry, attention: Attention | None, *, n_ctx: int = 0) -> dict[str, Any]:
+    from localllm.engine.memory_estimate import of_catalogue, survey
+
+    return survey(of_catalogue(entry, attention), n_ctx=n_ctx)
+
+
+def knows_architecture(architecture: str) -> bool | None:
+    return architecture != "alienarch"

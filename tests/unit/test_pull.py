@@ -71,6 +71,19 @@ def test_a_damaged_update_leaves_the_good_model(
     assert partials.listing(places.downloads) == []
 
 
+@pytest.mark.parametrize("head", [b"GGUF\xff\xff\xff\xff", b"GGUF\x01\0\0\0"])
+def test_a_version_that_nothing_reads_is_refused(
+    server: FaultServer, places: Paths, head: bytes
+) -> None:
+    with pytest.raises(FormatError, match=r"damaged there: .*version"):
+        pull(an_offer(server, head + b"\xff" * 5000), places)
+    assert not Store(places.models).list()
+    unknown_type = bytearray(GOOD)  # a newer one than this build knows: others may run it
+    at = GOOD.index(b"output_norm.weight") + len(b"output_norm.weight") + 4 + 8
+    unknown_type[at] = 200
+    assert pull(an_offer(server, bytes(unknown_type)), places).record is not None
+
+
 def test_a_file_of_the_users_own_stays(server: FaultServer, places: Paths) -> None:
     store = Store(places.models)
     mine = bytearray(GOOD)
@@ -174,3 +187,11 @@ def test_killed_at_any_step_nothing_nameless_is_visible(
         if died.returncode == 0:
             break
     assert seen >= {(True, True), (False, True)}, seen
+
+
+def test_what_a_source_does_not_say_the_file_says(server: FaultServer, places: Paths) -> None:
+    record = pull(an_offer(server, GOOD), places).record
+    assert record is not None and (record.quantization, record.architecture) == ("F32", "llama")
+    told = replace(an_offer(server, GOOD), quantization="Q4_K_M")
+    record = pull(told, places).record
+    assert record is not None and record.quantization == "Q4_K_M"

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from localllm import session
-from localllm.cli import output, pull_progress
+from localllm.cli import output, pull_outlook, pull_progress
 from localllm.cli.pull_line import line
+from localllm.engine.llama_library import knows
+from localllm.engine.memory_plan import Room
+from localllm.errors import DownloadError
+from localllm.store.catalog import load
+from localllm.store.offer import Location, Offer, RemoteFile
+from localllm.store.ref import Ref
 
 GB = 10**9
+
+
+OFFER = Offer(Ref("m"), "url", "x", "", (RemoteFile("m.gguf", 5 * GB, None, lambda: nowhere()),))
+
+
+def nowhere() -> Location:
+    raise DownloadError("there is no network")
 
 
 @pytest.mark.parametrize(
@@ -18,20 +33,38 @@ GB = 10**9
     [
         (4 * GB, 2 * GB, "this machine has 4.0 GB of memory, less than the model"),
         (8 * GB, 2 * GB, "only 2.0 GB of memory are free"),
-        (8 * GB, 6 * GB, "6.0 GB of memory are free, enough to run it"),
+        (8 * GB, 6 * GB, "6.0 GB of memory are free; what it takes beside"),
         (8 * GB, 0, "not known"),
         (0, 0, "not known"),
     ],
 )
-def test_whether_it_fits_is_told_from_the_memory_of_the_cgroup(
-    memory: int, free: int, said: str, monkeypatch: pytest.MonkeyPatch
+def test_without_a_header_only_the_weights_count(
+    memory: int, free: int, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
     limited = dataclasses.replace(session.machine_facts(), memory_bytes=memory, free_bytes=free)
     monkeypatch.setattr(session, "machine_facts", lambda: limited)
-    assert said in pull_progress.room(5 * GB, 9 * GB)
-    full = pull_progress.room(5 * GB, 3 * GB)
+    outlook = pull_outlook.of_offer(OFFER)
+    assert said in outlook.memory and "enough" not in outlook.memory
+    full = pull_progress.room(5 * GB, 3 * GB, outlook.memory)
     assert full.startswith("only 3.0 GB are free on the disk, the whole model takes more; ")
-    assert "it fits" not in full
+
+
+def test_what_it_takes_beside_its_weights_counts(
+    tmp_path: Path, tiny: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cgroup with room for the weights alone."""
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    path = tiny("llama", "Q4_0")
+    size = path.stat().st_size
+    offer = dataclasses.replace(OFFER, in_place=(path,))
+    assert "enough to run it (" in pull_outlook.of_offer(offer).memory
+    small = Room(memory_bytes=size + 1000, free_bytes=size + 1000)
+    monkeypatch.setattr(Room, "here", classmethod(lambda cls: small))
+    said = pull_outlook.of_offer(offer).memory
+    assert said.startswith("it will not run at this moment: the model needs "), said
+    entry = next(iter(load()))
+    assert "the model needs about" in pull_outlook.of_entry(entry).memory
 
 
 @pytest.mark.parametrize("columns", [120, 80, 60, 40, 20])
@@ -53,3 +86,8 @@ def test_a_line_without_a_size_and_one_of_waiting(monkeypatch: pytest.MonkeyPatc
     assert line("downloading", GB, None, 0.0, None) == "downloading  1.0 GB"
     waiting = line("retrying in 9 s: cannot connect to models.example", GB, 2 * GB, 0.0, None)
     assert waiting.lstrip().startswith("50%  1.0 GB of 2.0 GB  retrying in 9 s: cannot")
+
+
+def test_what_llama_cpp_knows() -> None:
+    pytest.importorskip("llama_cpp")
+    assert knows("granitehybrid") and knows("llama") and knows("alienarch") is False
