@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,7 +68,10 @@ def remove(leftover: Leftover) -> None:
             kv_cache.forget(path)
             continue
         try:
-            path.unlink(missing_ok=True)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
         except OSError as e:
             raise disk_error("delete", path, e) from e
 
@@ -112,6 +116,12 @@ def _temporary(paths: Paths) -> Iterator[Leftover]:
                     "temporary", f"{path.name}: of a process that is gone", (path,),
                     allocated(path), _written(path),
                 )  # fmt: skip
+    # What pip was fetching: a folder.
+    for path in sorted(paths.downloads.glob(f"pip-*{TEMPORARY}")):
+        if path.is_dir() and not path.is_symlink() and is_left(path):
+            size = sum(map(allocated, _below(path, deep=True)))
+            what = f"{path.name}: of a process that is gone"
+            yield Leftover("temporary", what, (path,), size, _written(path))
     for path in _below(paths.cache / "tokenizers"):
         if path.suffix == ".part" and (modified := _touched(path)) < time.time() - _UNFINISHED_S:
             what = f"{path.name}: never finished"

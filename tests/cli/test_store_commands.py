@@ -304,6 +304,20 @@ def test_a_download_that_is_not_complete(home: Path) -> None:
     assert not files.data.exists() and not files.note.exists()
 
 
+def test_gc_finds_what_a_killed_pip_left(home: Path) -> None:
+    """A folder, unless its process lives."""
+    downloads = home / "cache" / "downloads"
+    for pid in (99999999, os.getpid()):
+        done = downloads / f"pip-x.{pid}.tmp" / "done"
+        done.mkdir(parents=True)
+        (done / "x.whl").write_bytes(bytes(5000))
+    found = json.loads(ok(home, "gc", "--dry-run", "--json").stdout)
+    assert [Path(*item["paths"]).name for item in found["items"]] == ["pip-x.99999999.tmp"]
+    assert found["size"] >= 5000
+    ok(home, "gc", "--yes")
+    assert [path.name for path in downloads.iterdir()] == [f"pip-x.{os.getpid()}.tmp"]
+
+
 def test_a_folder_that_is_a_link_is_not_entered(home: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
