@@ -68,7 +68,7 @@ class _Held:
     progress: float = 0.0
     loaded_s: float = 0.0
     used_s: float = 0.0
-    drained_for: set[_Held] = field(default_factory=set, repr=False)
+    drained_for: set[_Held] = field(default_factory=set, repr=False)  # itself: it was stopped
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
@@ -215,16 +215,16 @@ class Manager:
         return Lease(service, name or held.item.names[0], defaults, release)
 
     async def stop(self, name: str) -> Row | None:
-        """Unloads a model, or if it answers, sees to it that it is when it has. What it was before;
+        """Unloads a model, or if it answers, sees to it that it is when it has: new requests for it
+        wait until then, and load it again. What it was before;
         None if it was not loaded. Raises `RequestError` for a name that is none."""
         item = await asyncio.to_thread(self._shelf.find, name)
         held = self._held.get(item.key)
         if held is None or held.service is None:
             return None
         row = next(row for row in self.rows() if row.name == held.item.names[0])
-        held.keep_s = 0.0
-        if held.may_go:
-            await self._unload(held)
+        held.drained_for.add(held)
+        await self._unload_stopped(held)
         return row
 
     def end_waits(self) -> None:
@@ -380,6 +380,10 @@ class Manager:
         held.task = self._start(self._close(held, service))
         await asyncio.shield(held.task)
 
+    async def _unload_stopped(self, held: _Held) -> None:
+        if held.may_go and not self._stopping.is_set():
+            await self._unload(held)
+
     async def _close(self, held: _Held, service: Service) -> None:
         try:
             await asyncio.to_thread(service.close)
@@ -399,6 +403,9 @@ class Manager:
         if held.service is None:
             if not held.n_waiting and held.task is None:
                 self._held.pop(held.item.key, None)
+            return
+        if held in held.drained_for and held.may_go:
+            self._start(self._unload_stopped(held))
             return
         if held.n_answering or held.n_waiting or self._stopping.is_set():
             return

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 from stand_ins.command_line import cli, environment, is_error
 from stand_ins.server_process import served
@@ -62,6 +64,26 @@ def test_a_server_of_all_models(home: Path, server: str) -> None:
     assert bad.returncode == 2 and is_error(bad.stderr, "no-such", hint="localllm ps")
     (file,) = (home / "cache" / "servers").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600 and KEY not in file.read_text()
+
+
+def test_a_server_at_an_address_of_the_network(home: Path) -> None:
+    found = [
+        each.address
+        for addresses in psutil.net_if_addrs().values()
+        for each in addresses
+        if each.family == socket.AF_INET and not each.address.startswith("127.")
+    ]
+    if not found:
+        pytest.skip("this machine is in no network")
+    flags = ["--host", found[0], "--api-key", KEY, "--ctx", "256"]
+    with served("llama:1b", *flags, env=environment(home)) as server:
+        assert found[0] in server.url
+        (row,) = json.loads(cli("ps", "--json", home=home).stdout)[0]["models"]
+        assert row["name"] == "llama:1b"
+        stopped = cli("stop", "llama:1b", home=home)
+        assert stopped.returncode == 0 and "was unloaded" in stopped.stderr
+        headers = {"authorization": "Bearer wrong-key-here"}
+        assert httpx2.get(f"{server.url}/localllm/ps", headers=headers).status_code == 401
 
 
 def test_run_asks_the_server(home: Path, server: str) -> None:

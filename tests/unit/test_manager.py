@@ -306,6 +306,38 @@ def test_stop() -> None:
     with_models(test, a=1)
 
 
+def test_stop_under_constant_requests() -> None:
+    """There is never a moment without one: still it ends, and then they go on."""
+
+    async def test(models: Manager, loader: FakeLoader) -> None:
+        answered: list[str] = []
+
+        async def ask() -> None:
+            """Has the next one before it lets this one go, if it can be had."""
+            lease = await models.lease("a")
+            while len(answered) < 40:
+                following = asyncio.ensure_future(models.lease("a"))
+                await asyncio.wait({following}, timeout=0.5)
+                await asyncio.sleep(0.005)
+                lease.release()
+                answered.append(lease.name)
+                lease = await following
+            lease.release()
+
+        asking = asyncio.ensure_future(ask())
+        await until(lambda: len(answered) > 5)
+        assert not loader.closed
+        row = await models.stop("a")
+        assert row is not None and row.answering
+        await until(lambda: loader.closed == ["a"])
+        n_before = len(answered)
+        await asking
+        assert n_before < 40 == len(answered) and loader.opened == ["a", "a"]
+        assert loader.closed == ["a"]  # once: it is not stopped for ever
+
+    with_models(test, a=1)
+
+
 def test_the_end_stops_loads_and_tells_those_who_wait() -> None:
     async def test(models: Manager, loader: FakeLoader) -> None:
         busy = await models.lease("a")

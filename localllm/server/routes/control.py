@@ -51,8 +51,10 @@ async def stop(http: HttpRequest) -> dict[str, Any]:
 
 
 def only_here(http: HttpRequest) -> None:
-    """Raises `RequestError` for a client on another machine."""
-    if http.client is None or not is_loopback(http.client.host):
+    """Raises `RequestError` for a client on another machine. One here has an address of loopback,
+    or the one that it reached the server by."""
+    here, client = http.scope.get("server"), http.client
+    if client is None or not (is_loopback(client.host) or (here and here[0] == client.host)):
         raise RequestError(
             "only programs on the server's own machine may ask this",
             code="forbidden",
