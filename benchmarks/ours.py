@@ -10,7 +10,8 @@ from pathlib import Path
 from localllm.engine.blocks import SequenceState
 from localllm.engine.runner import Feed, Model, Runner
 
-STEP_TRIES = 4  # of a step that is timed alone, the shortest counts: the first ones after a sleep are slow
+#: Of a step that is timed alone, the shortest counts: the first ones after a sleep are slow.
+STEP_TRIES = 4
 
 
 class Ours:
