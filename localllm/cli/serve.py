@@ -180,7 +180,7 @@ def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]
     """The models that were named, the first one loaded."""
     from localllm.server.file_loader import FileLoader
     from localllm.server.manager import Manager
-    from localllm.server.opening import OpenOptions, Room
+    from localllm.server.opening import OpenOptions, Room, free_to_the_system
     from localllm.server.shelf import Shelf
 
     template, keep_s = options["template"], options["keep_alive"]
@@ -200,6 +200,7 @@ def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]
         line.clear()
         output.note(text)
 
+    free_to_the_system()
     room = Room.here()
     budget = options["memory"] or room.free_bytes
     room = Room(room.memory_bytes, min(budget, room.free_bytes or budget))

@@ -5,11 +5,17 @@ from __future__ import annotations
 import ctypes
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from localllm import native
 
 #: Larger than the caches of any desktop; read in a few hundredths of a second.
 ROOF_BYTES = 256 << 20
+
+#: Of this size on, memory that is freed goes back at once.
+LARGE_BYTES = 1 << 20
+#: Options of glibc's `mallopt`: see its malloc.h.
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 
 
 @dataclass(frozen=True)
@@ -59,12 +65,25 @@ def facts() -> MachineFacts:
     )
 
 
+def free_to_the_system() -> None:
+    """From now on what is freed goes back to the system if it is large, and small pieces of all
+    threads lie together: models come and go without leaving holes between what stays."""
+    set_option = _of_glibc("mallopt")
+    if set_option is not None:
+        set_option(_M_MMAP_THRESHOLD, LARGE_BYTES)
+        set_option(_M_ARENA_MAX, 2)
+
+
 def give_memory_back() -> None:
     """Memory that was freed goes to the system, where the C library would keep it: what a closed
     model held lies between what others hold. Takes milliseconds."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:  # of glibc alone
+    trim = _of_glibc("malloc_trim")
+    if trim is not None:
         trim(0)
+
+
+def _of_glibc(name: str) -> Any:
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def measure_roofs(n_threads: int = 0, n_bytes: int = ROOF_BYTES) -> Roofs:

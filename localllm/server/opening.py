@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localllm.engine.kv_tier import TierOptions
+from localllm.engine.machine import free_to_the_system
 from localllm.engine.memory_plan import N_SERVED, Blueprint, Room
 from localllm.engine.open import OpenOptions, beside_template, open_parts, plan_load
 from localllm.engine.paged import PagedEngine
@@ -15,7 +16,16 @@ from localllm.engine.serial import SerialService
 from localllm.engine.service import NativeService
 from localllm.errors import UnsupportedError
 
-__all__ = ["ModelFile", "Need", "OpenOptions", "Room", "TierOptions", "memory_need", "open_service"]
+__all__ = [
+    "ModelFile",
+    "Need",
+    "OpenOptions",
+    "Room",
+    "TierOptions",
+    "free_to_the_system",
+    "memory_need",
+    "open_service",
+]
 
 COMFORTABLE_CONTEXT = 8192
 """Other models are unloaded for one that would get a smaller context, if it can have more."""
