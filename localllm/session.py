@@ -430,8 +430,8 @@ def machine_roofs() -> Roofs:
 
 
 def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
-    """The roofs as they were measured first on this machine, kept in a folder; `anew` measures
-    again."""
+    """The roofs as the best of several measurements on this machine, kept in a folder; `anew`
+    begins again."""
     from localllm.engine import roofs
 
     return roofs.remembered(folder, anew=anew)

@@ -88,7 +88,7 @@ def _is_any(folder: Path) -> bool:
 def _teach(known: catalog.Catalog) -> None:
     """What to do with an empty store. On stderr: there is no model to print."""
     output.say("No models yet. Bring one here with:\n")
-    for entry in known:
+    for entry in sorted(known, key=lambda each: not each.chat):  # what answers comes first
         output.say(output.escape_line(f"  localllm pull {entry.ref}"))
         what = f"{entry.description}, {output.size_text(entry.download_size)}"
         output.say(

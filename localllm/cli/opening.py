@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.interrupt import Interrupts, exit_at_once
-from localllm.cli.options import Found, find_model, hints
+from localllm.cli.options import Found, find_model, hints, sound_catalogue
 from localllm.errors import CancelledError
-from localllm.store import catalog
 from localllm.store.index import Store
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def is_base(found: Found) -> bool:
     """Whether the catalogue says that this very file was never taught to chat."""
     if found.model is None or found.model.record is None:
         return False
-    entry = catalog.load().find(found.model.ref)
+    entry = sound_catalogue().find(found.model.ref)
     return entry is not None and entry.sha256 == found.model.record.sha256 and not entry.chat
 
 
@@ -129,5 +128,5 @@ def _pulled(found: Found) -> Found:
 
     assert found.to_pull is not None  # the caller looked
     output.say(f"{found.label} is not on this machine yet: pulling it.")
-    model = pull_wish(found.to_pull, catalog.load())
+    model = pull_wish(found.to_pull, sound_catalogue())
     return Found(str(model.ref), model.path, model)

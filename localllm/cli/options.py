@@ -102,7 +102,7 @@ class ModelName(ParamType):
             return [CompletionItem(incomplete, type="file")]
         try:
             names = {str(model.ref) for model in Store(paths.current().models).list()}
-            names |= {str(name) for name in catalog.load().names}
+            names |= {str(name) for name in catalog.load(damaged=lambda e: None).names}
             from localllm.store.foreign import stores
 
             names |= {str(model.ref) for model in stores.models()}
@@ -139,15 +139,21 @@ class Found:
 
 
 def sound_catalogue() -> Catalog:
-    """The catalogue, for commands that look after what is here: a file of the user's that is
-    damaged costs a note, and all others of the user's."""
+    """The catalogue; a file of the user's that is damaged costs a note, once, and itself."""
     try:
-        return catalog.load()
-    except LocalLLMError as e:
+        return catalog.load(damaged=_note_damaged)
+    except FormatError as e:  # the shipped part, without which the models here can be used
         output.note(f"{e.message}. {e.hint or ''}".rstrip())
-    with contextlib.suppress(LocalLLMError):
-        return catalog.load(catalog.folder())
-    return Catalog(())
+        return Catalog(())
+
+
+_noted: set[str] = set()
+
+
+def _note_damaged(e: FormatError) -> None:
+    if e.message not in _noted:
+        _noted.add(e.message)
+        output.note(f"{e.message}. {e.hint or ''}".rstrip())
 
 
 def _foreign(text: str) -> ForeignModel | None:
@@ -173,7 +179,7 @@ def find_model(text: str, *, may_pull: bool) -> Found:
     store = Store(paths.current().models)
     if model := store.find(asked.ref):  # whatever state the catalogue of the user is in
         return Found(str(asked.ref), model.path, model)
-    known = catalog.load()
+    known = sound_catalogue()
     for name in local_refs(asked.ref, known, Lockfile()):
         if model := store.find(name):
             return Found(str(name), model.path, model)
@@ -211,7 +217,7 @@ def hints(found: Found) -> Iterator[None]:
 
 
 def _format_hint(found: Found, message: str) -> str:
-    if found.model is not None and catalog.load().find(found.model.ref) is not None:
+    if found.model is not None and sound_catalogue().find(found.model.ref) is not None:
         return f"The file may be incomplete or damaged. Check it with: localllm pull {found.label}"
     if "not a GGUF file" in message:
         return "Name a model in GGUF format. Models that are here: localllm list"

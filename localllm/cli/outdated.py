@@ -10,9 +10,10 @@ import click
 
 from localllm import paths
 from localllm.cli import output
+from localllm.cli.options import sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import LocalLLMError
-from localllm.store import catalog, sources, wanted
+from localllm.store import sources, wanted
 from localllm.store.catalog import Catalog
 from localllm.store.index import Model, Store
 from localllm.store.lockfile import Pin, PinnedFile, outdated
@@ -29,7 +30,7 @@ def command(as_json: bool) -> None:
 
     Nothing is fetched. To take what is new: localllm pull --all
     """
-    rows = news(catalog.load())
+    rows = news(sound_catalogue())
     if as_json:
         output.emit(json.dumps(rows) + "\n")
         return

@@ -14,9 +14,9 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.api_keys import read_keys
-from localllm.cli.options import ModelName, existing_file
+from localllm.cli.options import ModelName, existing_file, sound_catalogue
 from localllm.errors import ArgumentError, LocalLLMError
-from localllm.store import catalog, download, sources, wanted
+from localllm.store import download, sources, wanted
 from localllm.store.catalog import Catalog, Entry
 from localllm.store.index import Model, Store
 from localllm.store.lockfile import Lockfile
@@ -52,7 +52,7 @@ def command(
 def _pull(
     names: tuple[str, ...], everything: bool, update: bool, api_key: str | None, as_json: bool
 ) -> None:
-    known = catalog.load()
+    known = sound_catalogue()
     if everything:
         from localllm.cli.outdated import news, up_to_date
 

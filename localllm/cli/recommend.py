@@ -11,9 +11,9 @@ import click
 
 from localllm import paths
 from localllm.cli import output
-from localllm.cli.options import Number
+from localllm.cli.options import Number, sound_catalogue
 from localllm.cli.table import Column, render, screen_width
-from localllm.store import catalog, speeds
+from localllm.store import speeds
 from localllm.store.durable import free_disk
 from localllm.store.index import Model, Store
 from localllm.store.recommend import (
@@ -71,7 +71,7 @@ def command(n_ctx: int, limit: int, measure: bool, as_json: bool) -> None:
         return each.memory_bytes <= room and has_disk(each)
 
     known = _speeds(models, machine.isa, machine.n_threads)
-    found = recommend(catalog.load(), roofs.read_gb_per_s, fits, n_ctx, known)[:limit]
+    found = recommend(sound_catalogue(), roofs.read_gb_per_s, fits, n_ctx, known)[:limit]
     if as_json:
         document = {
             "free_bytes": machine.free_bytes,

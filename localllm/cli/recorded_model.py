@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from localllm import paths
-from localllm.cli.options import Found, find_model
+from localllm.cli.options import Found, find_model, sound_catalogue
 from localllm.errors import ArgumentError, FileError, LocalLLMError
-from localllm.store import catalog
 from localllm.store.answers import Answer
 from localllm.store.digest import digest_like
 from localllm.store.index import Store
@@ -69,7 +68,7 @@ def _changed(answer: Answer, found: Found, digest: str) -> ArgumentError:
 def _gone(answer: Answer) -> FileError:
     wanted = answer.fingerprint.model_digest
     hint = "Name its file with --model."
-    for entry in catalog.load():
+    for entry in sound_catalogue():
         if wanted == f"sha256:{entry.sha256}":
             hint = f"Bring it here with: localllm pull {entry.ref}"
     return FileError(

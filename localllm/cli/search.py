@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from localllm.cli import output
-from localllm.cli.options import Number
+from localllm.cli.options import Number, sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import ArgumentError
-from localllm.store import catalog
 from localllm.store.catalog import Catalog
 
 _COLUMNS = (
@@ -51,7 +50,7 @@ def command(words: tuple[str, ...], hub: bool, limit: int, as_json: bool) -> Non
     if hub:
         rows, columns = _hub_rows(text, limit), _HUB_COLUMNS
     else:
-        rows, columns = _rows(catalog.load(), text.lower().split())[:limit], _COLUMNS
+        rows, columns = _rows(sound_catalogue(), text.lower().split())[:limit], _COLUMNS
     if as_json:
         output.emit(json.dumps(rows) + "\n")
     elif rows:

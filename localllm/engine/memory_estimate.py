@@ -106,9 +106,10 @@ def _kv_heads(metadata: Mapping[str, Any], name: str, n_layers: int, n_heads: in
         return n_layers * n_heads
 
 
-def survey(figures: Figures, *, n_ctx: int = 0) -> dict[str, Any]:
-    """The plans of a model as `memory_plan.survey` has them, and `estimate` is True."""
-    room = Room.here()
+def survey(figures: Figures, *, n_ctx: int = 0, room: Room | None = None) -> dict[str, Any]:
+    """The plans of a model as `memory_plan.survey` has them, and `estimate` is True. room: that of
+    this machine, if none is given."""
+    room = room or Room.here()
     trained = figures.n_ctx or MIN_CONTEXT
     lengths = [n_ctx] if n_ctx else [n for n in CONTEXTS if n < trained] + [trained]
     plans = [figures.plan(n, kv_type) for n in lengths for kv_type in KV_BYTES]

@@ -126,7 +126,7 @@ def _in_store(name: str) -> Model | None:
         asked = wanted.parse(name)
         if isinstance(asked, PathName):
             return None
-        refs = [asked.ref, *local_refs(asked.ref, catalog.load(), Lockfile())]
+        refs = [asked.ref, *local_refs(asked.ref, catalog.load(damaged=lambda e: None), Lockfile())]
         return next((model for ref in refs if (model := store.find(ref))), None)
     except LocalLLMError:
         return None

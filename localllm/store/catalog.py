@@ -8,7 +8,7 @@ the place of what has the same name. A name is `family:size[-variant][-quantizat
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,9 +164,12 @@ def user_folder() -> Path:
     return paths.current().config / "catalog"
 
 
-def load(source: Path | None = None) -> Catalog:
+def load(
+    source: Path | None = None, damaged: Callable[[FormatError], None] | None = None
+) -> Catalog:
     """Reads every file of a catalogue folder; by default the shipped one, and then the user's.
-    Raises `FormatError` naming the file and the field."""
+    Raises `FormatError` naming the file and the field; where `damaged` is given, it is told what is
+    wrong with a file of the user's, which then is left out."""
     shipped = source or folder()
     if not shipped.is_dir():
         raise FormatError(
@@ -177,7 +180,7 @@ def load(source: Path | None = None) -> Catalog:
     sizes: dict[Ref, Size] = {}
     for each in [shipped] if source else [shipped, user_folder()]:
         try:
-            own_entries, own_sizes = _load(each)
+            own_entries, own_sizes = _load(each, None if each == shipped else damaged)
         except FormatError as e:
             mend = "reinstall localllm" if each == shipped else "correct it, or move it away"
             e.hint = e.hint or f"The file is in the folder {each}: {mend}."
@@ -188,17 +191,33 @@ def load(source: Path | None = None) -> Catalog:
     return Catalog(entries.values(), sizes.values())
 
 
-def _load(source: Path) -> tuple[dict[Ref, Entry], dict[Ref, Size]]:
+def _load(
+    source: Path, damaged: Callable[[FormatError], None] | None
+) -> tuple[dict[Ref, Entry], dict[Ref, Size]]:
     entries: dict[Ref, Entry] = {}
     sizes: dict[Ref, Size] = {}
     for path in sorted(source.glob("*.toml")):
-        family = read(path)
-        for entry in family.entries:
-            if entry.ref in entries:
-                raise FormatError(f"{path.name}: {entry.ref} is in the catalogue twice")
-            entries[entry.ref] = entry
-        for size in family.sizes:
-            if size.ref in sizes:
-                raise FormatError(f"{path.name}: {size.ref} is in the catalogue twice")
-            sizes[size.ref] = size
+        try:
+            family = read(path)
+            own_entries = _once(path, (e.ref for e in family.entries), entries)
+            own_sizes = _once(path, (s.ref for s in family.sizes), sizes)
+        except FormatError as e:
+            if damaged is None:
+                raise
+            e.hint = e.hint or f"The file is in the folder {source}: correct it, or move it away."
+            damaged(e)
+            continue
+        entries |= zip(own_entries, family.entries, strict=True)
+        sizes |= zip(own_sizes, family.sizes, strict=True)
     return entries, sizes
+
+
+def _once(path: Path, refs: Iterable[Ref], before: Iterable[Ref]) -> list[Ref]:
+    """The names of a file. Raises `FormatError` for one that is in the folder twice."""
+    seen, own = set(before), []
+    for ref in refs:
+        if ref in seen:
+            raise FormatError(f"{path.name}: {ref} is in the catalogue twice")
+        seen.add(ref)
+        own.append(ref)
+    return own

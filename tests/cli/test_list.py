@@ -64,7 +64,8 @@ def test_empty_store_teaches(tmp_path: Path) -> None:
     done = cli("list", home=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("No models yet.")
-    assert "  localllm pull smollm2:135m\n" in done.stderr
+    first = done.stderr.index("  localllm pull smollm2:135m\n")
+    assert first < done.stderr.index("  localllm pull gemma3:270m\n")  # a base model
     assert "localllm run ./model.gguf" in done.stderr
     assert all(len(line) <= 79 for line in done.stderr.splitlines())
 

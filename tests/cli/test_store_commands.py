@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from stand_ins import small_models
-from stand_ins.command_line import cli, is_error
+from stand_ins.command_line import ROOT, cli, is_error
 
 from localllm.errors import FileError
 from localllm.store import copies, kv_cache, leftovers
@@ -205,6 +205,20 @@ def test_a_damaged_record_is_not_made_official(home: Path) -> None:
         done = cli("verify", "one", home=home)
         assert done.returncode == 1 and "damaged, its record one.json" in done.stdout, done.stdout
         assert path.read_text() == text
+
+
+def test_a_bad_catalogue_file_costs_a_note_and_itself(home: Path) -> None:
+    folder = home / "config" / "catalog"
+    folder.mkdir(parents=True)
+    (folder / "bad.toml").write_text("name = 5")
+    good = (ROOT / "models" / "catalog" / "phi4.toml").read_text()
+    (folder / "own.toml").write_text(good.replace('name = "phi4"', 'name = "mine"', 1))
+    ok(home, "cp", "one:latest", "two")
+    for args in (["outdated"], ["search", "mine"], ["search", "smollm2"]):
+        done = ok(home, *args)
+        assert done.stderr.count("bad.toml") == 1 and "note: " in done.stderr, done.stderr
+    assert "mine:" in ok(home, "search", "mine").stdout
+    refused(home, "run", "onne", "hi", why="no model called onne", hint="one")
 
 
 def test_verify(home: Path) -> None:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from localllm.engine.machine import MachineFacts, Roofs
+    from localllm.engine.memory_plan import Room
 
 from localllm.errors import (
     ArgumentError,
@@ -399,14 +400,21 @@ def memory_plans(
 ) -> dict[str, Any]:
     from localllm.engine.memory_estimate import of_file, survey
 
-    return survey(of_file(path), n_ctx=n_ctx)
+    return survey(of_file(path), n_ctx=n_ctx, room=_room())
 
 
 def catalogue_plans(entry: Entry, attention: Attention | None, *, n_ctx: int = 0) -> dict[str, Any]:
     from localllm.engine.memory_estimate import of_catalogue, survey
 
-    return survey(of_catalogue(entry, attention), n_ctx=n_ctx)
+    return survey(of_catalogue(entry, attention), n_ctx=n_ctx, room=_room())
 
 
 def knows_architecture(architecture: str) -> bool | None:
     return architecture != "alienarch"
+
+
+def _room() -> Room:
+    from localllm.engine.memory_plan import Room
+
+    machine = machine_facts()
+    return Room(machine.memory_bytes, machine.free_bytes)

@@ -52,8 +52,10 @@ def test_the_two_models() -> None:
     )
     assert (gemma.size, len(gemma.parts), gemma.chat) == (253113024, 4, False)
     assert known.get(parse("smollm2")) is smol
-    assert known.get(parse("gemma3")) is gemma
-    assert known.get(parse("gemma3:latest")) is gemma
+    for name in ("gemma3", "gemma3:latest"):  # not 270m, which only continues text
+        request = known.request(parse(name))
+        assert known.find(parse(name)) is None and request is not None
+        assert (str(request.ref), request.variant.name) == ("gemma3:1b", "instruct")
     # What a name says is so anyway; another variant or quantization is the Hub's.
     for name in ("smollm2:135m-instruct", "SmolLM2:135M-Chat", "smollm2:135m-q4_1", "smollm2:q4_1"):
         assert known.find(parse(name)) is smol, name
@@ -274,6 +276,12 @@ def test_the_users_files_come_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write(own, "name = 5")
     with pytest.raises(FormatError, match=r"m\.toml"):
         load()
+    write(own, SIZES.replace('"7b"', '"8b"'), "n.toml")
+    told: list[FormatError] = []
+    known = load(damaged=told.append)
+    assert [e.message.partition(":")[0] for e in told] == ["m.toml"] and "move it" in told[0].hint  # type: ignore[operator]
+    assert known.request(parse("m:8b")) is not None
+    assert known.find(parse("smollm2:135m")) is not None
 
 
 def test_the_shipped_sizes() -> None:
@@ -297,7 +305,8 @@ def test_the_shipped_sizes() -> None:
         "nomic-embed-text",
     }  # fmt: skip
     for family in families:
-        assert known.request(parse(family)) is not None, family
+        request = known.request(parse(family))
+        assert request is not None and request.variant.name != "base", family
 
 
 def test_names_that_the_issue_promises() -> None:

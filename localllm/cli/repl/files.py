@@ -89,7 +89,7 @@ def complete_load(words: list[str]) -> list[str]:
         return []
     try:
         models = {str(model.ref) for model in Store(paths.current().models).list()}
-        models |= {str(entry.ref) for entry in catalog.load()}
+        models |= {str(entry.ref) for entry in catalog.load(damaged=lambda e: None)}
     except LocalLLMError:
         models = set()  # a completion has no place for an error
     return [*saved.names(), *models]
