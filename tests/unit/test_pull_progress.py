@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 
 from localllm import session
 from localllm.cli import output, pull_progress
 from localllm.cli.pull_line import line
+from localllm.store.offer import Location, Offer, RemoteFile
+from localllm.store.ref import parse
 
 GB = 10**9
+FILE = RemoteFile("m.gguf", 5, None, lambda: Location("http://models.example:80/m.gguf"))
 
 
 @pytest.mark.parametrize(
@@ -53,3 +57,15 @@ def test_a_line_without_a_size_and_one_of_waiting(monkeypatch: pytest.MonkeyPatc
     assert line("downloading", GB, None, 0.0, None) == "downloading  1.0 GB"
     waiting = line("retrying in 9 s: cannot connect to models.example", GB, 2 * GB, 0.0, None)
     assert waiting.lstrip().startswith("50%  1.0 GB of 2.0 GB  retrying in 9 s: cannot")
+
+
+def test_a_source_that_is_silent_at_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "LONG_WAIT_S", 0.05)
+    offer = Offer(parse("m:1b"), "url", "http://models.example:80/m.gguf", "", (FILE,))
+    text = pull_progress.TextProgress(offer)
+    text.begin(9 * GB)
+    time.sleep(0.5)
+    text.end()
+    assert "m:1b: waiting for models.example:80\n" in capsys.readouterr().err
