@@ -65,6 +65,7 @@ def test_empty_store_teaches(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("No models yet.")
     assert "  localllm pull smollm2:135m\n" in done.stderr
+    assert done.stderr.index("pull smollm2:135m") < done.stderr.index("pull gemma3:270m")
     assert "localllm run ./model.gguf" in done.stderr
     assert all(len(line) <= 79 for line in done.stderr.splitlines())
 
