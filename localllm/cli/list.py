@@ -88,7 +88,8 @@ def _is_any(folder: Path) -> bool:
 def _teach(known: catalog.Catalog) -> None:
     """What to do with an empty store. On stderr: there is no model to print."""
     output.say("No models yet. Bring one here with:\n")
-    for entry in sorted(known, key=lambda each: not each.chat):  # what answers comes first
+    # Who is new here wants answers, and soon.
+    for entry in sorted(known, key=lambda each: (not each.chat, each.download_size)):
         output.say(output.escape_line(f"  localllm pull {entry.ref}"))
         what = f"{entry.description}, {output.size_text(entry.download_size)}"
         output.say(

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import IO, Any
@@ -31,6 +32,7 @@ _UNSAFE_LINE = re.compile(f"[{_UNSAFE}\t\n]")
 
 _CLEAR_LINE = "\r\x1b[K"
 _REDRAW_S = 0.1
+LONG_WAIT_S = 2.5  # what is waited for so long is said where there is no screen
 
 
 _asked_plain = False
@@ -261,12 +263,18 @@ class ProgressLine:
 
 @contextlib.contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Says on the screen what is waited for; the line goes when the wait is over."""
+    """Says on the screen what is waited for; the line goes when the wait is over. Where there is no
+    screen, a wait that is long is said once."""
     line = ProgressLine()
     line.draw(text, force=True)
+    timer = threading.Timer(LONG_WAIT_S, say, (escape_line(text),))
+    timer.daemon = True
+    if not line.enabled:
+        timer.start()
     try:
         yield
     finally:
+        timer.cancel()
         line.clear()
 
 

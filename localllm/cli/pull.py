@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from localllm import paths
 from localllm.cli import output
 from localllm.cli.api_keys import read_keys
 from localllm.cli.options import ModelName, existing_file, sound_catalogue
-from localllm.errors import ArgumentError, LocalLLMError
+from localllm.errors import ArgumentError, DownloadError, LocalLLMError
 from localllm.store import download, sources, wanted
 from localllm.store.catalog import Catalog, Entry
 from localllm.store.index import Model, Store
@@ -23,6 +23,8 @@ from localllm.store.lockfile import Lockfile
 from localllm.store.offer import Offer
 from localllm.store.pull import pull_offer, with_known
 from localllm.store.ref import Ref
+from localllm.store.transfer import partials
+from localllm.store.transfer.patience import KEPT
 from localllm.store.wanted import PathName, PeerName, PlainName, Wanted
 
 
@@ -60,6 +62,8 @@ def _pull(
         # The names as `pull` takes them.
         names, update = (*names, *(row["address"] for row in rows if row["news"])), True
         if not names:
+            if rows and all(row["error"] for row in rows):
+                raise DownloadError("no model here could be asked about", "Why: localllm outdated")
             output.say(up_to_date(rows))
             return
     if not names:
@@ -141,7 +145,12 @@ def pull_offered(offer: Offer, asked: Ref, *, as_json: bool = False) -> Model:
     reporter = JsonProgress(offer) if as_json else TextProgress(offer)
     free = shutil.disk_usage(_existing(paths.current().models)).free
     reporter.begin(free, of_offer(offer))
-    with _ended(reporter, "What has come was kept: the same command goes on from there."):
+
+    def kept() -> bool:
+        begun = partials.listing(paths.current().downloads)
+        return any(each.label == str(offer.ref) and each.n_bytes for each in begun)
+
+    with _ended(reporter, kept):
         model = pull_offer(offer, asked, paths.current(), reporter.report)
     refused = _refused_template(model)
     if as_json:
@@ -167,7 +176,11 @@ def pull_parts(entry: Entry, *, as_json: bool = False) -> Model:
     from localllm.cli.pull_parts import JsonReporter, TextReporter
 
     reporter = JsonReporter(entry) if as_json else TextReporter(entry)
-    with _ended(reporter, "Parts that are complete were kept: the same command goes on."):
+
+    def kept() -> bool:
+        return download.kept_bytes(entry, paths.current().downloads) > 0
+
+    with _ended(reporter, kept):
         model = download.pull(entry, paths.current(), reporter.report)
     if as_json:
         _done(model)
@@ -179,13 +192,13 @@ class _Reporter(Protocol):
 
 
 @contextlib.contextmanager
-def _ended(reporter: _Reporter, kept: str) -> Iterator[None]:
-    """Clears the line of progress whatever happens; after Ctrl-C says what was kept."""
+def _ended(reporter: _Reporter, kept: Callable[[], bool]) -> Iterator[None]:
+    """Clears the line of progress whatever happens; after Ctrl-C says whether anything was kept."""
     try:
         yield
     except KeyboardInterrupt:
         reporter.end()
-        output.say(f"Interrupted. {kept}")
+        output.say(f"Interrupted. {KEPT if kept() else 'Nothing had come yet.'}")
         raise
     finally:
         reporter.end()

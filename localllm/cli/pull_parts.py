@@ -43,6 +43,7 @@ class JsonReporter:
                 "stage": progress.stage,
                 "bytes": progress.n_bytes,
                 "total_bytes": progress.total_bytes,
+                "state": progress.state,
             }
         )
 
@@ -81,6 +82,7 @@ class TextReporter:
         self._line = output.ProgressLine()
         self._stage = ""
         self._tenth = 0
+        self._state = ""
         self._samples: deque[tuple[float, int]] = deque()  # (time, bytes) of the last seconds
 
     def report(self, progress: download.Progress) -> None:
@@ -97,9 +99,14 @@ class TextReporter:
         if self._line.enabled:
             speed = self._speed(progress.n_bytes) if progress.stage == "download" else 0.0
             left = (progress.total_bytes - progress.n_bytes) / speed if speed else None
-            stage = _STAGES[progress.stage]
+            stage = progress.state or _STAGES[progress.stage]
             self._line.draw(line(stage, progress.n_bytes, progress.total_bytes, speed, left))
-        elif progress.stage == "download" and int(share * 10) > self._tenth:
+            return
+        if progress.state != self._state:
+            self._state = progress.state
+            if progress.state:
+                output.say(output.escape_line(f"{self._entry.ref}: {progress.state}"))
+        if progress.stage == "download" and int(share * 10) > self._tenth:
             self._tenth = int(share * 10)
             output.say(f"{self._entry.ref}: {self._tenth * 10} % of the download")
 

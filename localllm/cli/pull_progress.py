@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import asdict
@@ -74,6 +75,7 @@ class TextProgress:
         self._line = output.ProgressLine()
         self._tenth = 0
         self._state = ""
+        self._silent = contextlib.ExitStack()  # until the first report
 
     def begin(self, free_bytes: int, outlook: Outlook) -> None:
         offer = self._offer
@@ -89,8 +91,10 @@ class TextProgress:
             output.say(output.escape_line(f"  {room(offer.size, free_bytes, outlook.memory)}"))
         for note in (*offer.notes, *outlook.notes):
             output.note(note)
+        self._silent.enter_context(output.waiting(f"{offer.ref}: waiting for {_host(offer)}"))
 
     def report(self, progress: Progress) -> None:
+        self._silent.close()
         share = _share(progress)
         if self._line.enabled:
             several = progress.n_files > 1
@@ -107,11 +111,19 @@ class TextProgress:
             output.say(f"{self._offer.ref}: {self._tenth * 10} %")
 
     def end(self) -> None:
+        self._silent.close()
         self._line.clear()
 
 
+def _host(offer: Offer) -> str:
+    """Who has the files, as far as the offer says."""
+    if offer.source == "hub":
+        return "the Hub"
+    return offer.repository.partition("://")[2].partition("/")[0] or offer.repository
+
+
 def _facts(offer: Offer) -> str:
-    facts = [offer.quantization, f"licence: {offer.licence or 'not stated'}"]
+    facts = [offer.quantization, f"licence: {offer.licence[:80] or 'not stated'}"]
     if offer.n_params:
         facts.insert(0, f"{output.count_text(offer.n_params)} parameters")
     return ", ".join(fact for fact in facts if fact)

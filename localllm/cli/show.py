@@ -48,7 +48,7 @@ def command(model: str, verbose: bool, part: str | None, as_json: bool) -> None:
                 value = _parameter_values(found, file) if part == "parameters" else text
                 output.emit(json.dumps({part: value}) + "\n")
             else:
-                output.emit(output.escape(text) + ("" if text.endswith("\n") else "\n"))
+                output.emit(output.escape(text) + ("" if text.endswith("\n") or not text else "\n"))
             return
         facts = _facts(found, file)
         if as_json:
@@ -103,8 +103,10 @@ def _parameters(found: Found, file: GgufFile) -> str:
         own = "" if name in found.settings.parameters else "  (recommended by the model's file)"
         lines.append(f"{name:22} {json.dumps(value, ensure_ascii=False)}{own}")
     if not lines:
-        raise ArgumentError(
-            f"{found.label} sets no parameters", "The defaults: localllm run --help"
+        output.say(
+            output.escape_line(
+                f"{found.label} sets no parameters. The defaults: localllm run --help"
+            )
         )
     return "".join(f"{output.escape_line(line)}\n" for line in lines)
 

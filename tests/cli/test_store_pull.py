@@ -89,10 +89,12 @@ def test_from_a_hub_to_an_answer(tmp_path: Path, tiny: Callable[[str, str], Path
         assert "as its source has it" in ok(home, "pull", "--all", env=env).stderr
         own = home / "models" / "own.gguf"
         own.write_bytes(data)
-        hub.broken["/api"] = 500
         said = ok(home, "pull", "--all", env=env).stderr
-        assert "0 are as their source has them, 1 could not be asked about" in said
-        assert "and 1 have no source that can be asked" in said
+        assert "1 are as their source has them, 1 have no source" in said
+        hub.broken["/api"] = 500
+        failed = cli("pull", "--all", home=home, env=env)
+        assert failed.returncode == 1
+        assert is_error(failed.stderr, "no model here could be asked about", hint="outdated")
         hub.broken.clear()
         own.unlink()
         newer = small_models.gguf()

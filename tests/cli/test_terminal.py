@@ -211,9 +211,9 @@ def test_ctrl_c_while_pulling(tmp_path: Path) -> None:
         child.sendintr()
         code, text = finish(child)
         assert code == 130
-        assert "Parts that are complete were kept" in text and "Traceback" not in text
+        assert "What has come was kept" in text and "Traceback" not in text
         kept = sorted(path.name for path in (tmp_path / "cache" / "downloads").iterdir())
-        assert kept == [made.wheels[0].name]
+        assert made.wheels[0].name in kept and made.wheels[1].name not in kept
         index.bytes_per_s = 0
         code, text = finish(spawn(tmp_path, "pull", "madeup", **more))
         assert code == 0

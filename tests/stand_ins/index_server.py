@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+import zipfile
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,13 +17,21 @@ class IndexServer:
     """Serves the wheels of a folder. Use as a context manager; `url` is the index to name to pip.
 
     bytes_per_s: the pace of every answer; cut_after: bytes after which a connection is dropped;
+    modern: it sends metadata (PEP 658) and ranges, as large indexes do; hangs: it never answers;
     sent: body bytes of wheels handed out, by file name.
     """
 
     def __init__(
-        self, folder: Path, *, bytes_per_s: float = 0, cut_after: int | None = None
+        self,
+        folder: Path,
+        *,
+        bytes_per_s: float = 0,
+        cut_after: int | None = None,
+        modern: bool = False,
+        hangs: bool = False,
     ) -> None:
         self.folder, self.bytes_per_s, self.cut_after = folder, bytes_per_s, cut_after
+        self.modern, self.hangs = modern, hangs
         self.sent: Counter[str] = Counter()
         index = self
 
@@ -46,8 +56,13 @@ class IndexServer:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         name = request.path.rstrip("/").rsplit("/", 1)[-1]
+        if self.hangs:
+            time.sleep(60)
         if name.endswith(".whl"):
             self._send_wheel(request, name)
+            return
+        if name.endswith(".metadata"):
+            self._send_page(request, _metadata(self.folder / name.removesuffix(".metadata")))
             return
         found = [
             wheel.name
@@ -57,8 +72,11 @@ class IndexServer:
         if not found:
             request.send_error(404)
             return
-        links = "".join(f'<a href="/files/{wheel}">{wheel}</a>' for wheel in found)
-        body = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
+        extra = ' data-core-metadata="true"' if self.modern else ""
+        links = "".join(f'<a href="/files/{wheel}"{extra}>{wheel}</a>' for wheel in found)
+        self._send_page(request, f"<!DOCTYPE html><html><body>{links}</body></html>".encode())
+
+    def _send_page(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         request.send_response(200)
         request.send_header("Content-Type", "text/html")
         request.send_header("Content-Length", str(len(body)))
@@ -67,7 +85,14 @@ class IndexServer:
 
     def _send_wheel(self, request: BaseHTTPRequestHandler, name: str) -> None:
         body = (self.folder / name).read_bytes()
-        request.send_response(200)
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
+        if self.modern and asked:
+            first, last = int(asked[1]), min(int(asked[2]), len(body) - 1)
+            request.send_response(206)
+            request.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
+            body = body[first : last + 1]
+        else:
+            request.send_response(200)
         request.send_header("Content-Type", "application/octet-stream")
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
@@ -84,3 +109,9 @@ class IndexServer:
             self.sent[name] += len(chunk)
             if self.bytes_per_s:
                 time.sleep(len(chunk) / self.bytes_per_s)
+
+
+def _metadata(wheel: Path) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        return archive.read(name)

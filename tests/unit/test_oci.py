@@ -74,6 +74,15 @@ def test_a_split_set_keeps_its_order(registry: OciRegistry) -> None:
     assert offer.files[1].name.endswith("(2 of 3)")
 
 
+def test_parameters_that_are_no_json_are_noted(registry: OciRegistry) -> None:
+    layers = [LAYERS[0], (OLLAMA + "params", b"[[["), LAYERS[2]]
+    registry.push("me/odd", "1b", layers)
+    offer = oci.resolve(name(f"{registry.address}/me/odd:1b"))
+    assert offer.settings.parameters == {} and offer.settings.system == "Be brief."
+    (note,) = offer.notes
+    assert "params" in note and "no JSON" in note and "'[[['" in note
+
+
 def test_what_is_not_there(registry: OciRegistry) -> None:
     for text in ("library/tiny:2b", "library/none:1b"):
         with pytest.raises(DownloadError, match=r"has no .* with this tag"):

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localllm.cli import output
 from localllm.cli.output import count_text, duration_text, escape, escape_line, size_text
+
+
+def test_a_long_wait_is_said_once_without_a_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "LONG_WAIT_S", 0.05)
+    with output.waiting("the Hub: asking what there is"):
+        time.sleep(0.5)
+    assert capsys.readouterr().err == "the Hub: asking what there is\n"
+    monkeypatch.setattr(output, "LONG_WAIT_S", 60)
+    with output.waiting("something short"):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

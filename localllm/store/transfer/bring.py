@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -167,7 +168,7 @@ class Bringer:
     def _pause(self, fault: Fault, state: State) -> None:
         until = time.monotonic() + self._patience.delay(fault)
         while (left := until - time.monotonic()) > 0:
-            text = f"retrying in {left:.0f} s: {fault}"
+            text = f"retrying in {math.ceil(left)} s: {fault}"
             self._tell(State(state.n_bytes, state.size, state.received, text))
             time.sleep(min(left, self._settings.poll_s))
 

@@ -4,6 +4,7 @@ reads all of it, where a server knows no ranges."""
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -50,7 +51,7 @@ class Session:
         """What is waited for after a failure, empty while nothing is."""
         text, until = self._waiting
         left = until - time.monotonic()
-        return f"retrying in {left:.0f} s: {text}" if left > 0 else ""
+        return f"retrying in {math.ceil(left)} s: {text}" if left > 0 else ""
 
     def run(self, tick: Callable[[], None]) -> None:
         """Until nothing is missing. `tick` is called in this thread all the while, and may raise.
