@@ -31,6 +31,7 @@ from benchmarks import (
 from benchmarks.pairs import RIVAL_SECONDS, RivalChoice
 from benchmarks.report import Row
 from localllm.engine import machine
+from localllm.errors import LocalLLMError
 
 MODELS = (*files.REAL, "synthetic:1b:Q4_K_M")
 DEEP = MODELS[-1]  # the only one that fills thousands of tokens unless --models names others
@@ -60,7 +61,7 @@ def _roofs(c: Context) -> Iterator[Row]:
 
 
 def _ops(c: Context) -> Iterator[Row]:
-    yield from ops.measure(c.threads, c.args.types, c.args.columns)
+    yield from ops.measure(c.threads, c.args.types, c.args.columns, c.args.isa)
 
 
 def _sampling(c: Context) -> Iterator[Row]:
@@ -121,6 +122,32 @@ SECTIONS: dict[str, Callable[[Context], Iterator[Row]]] = {
 }
 
 
+def _count(least: int, most: int) -> Callable[[str], int]:
+    """The argparse type of a count."""
+
+    def count(text: str) -> int:
+        if not text.lstrip("-").isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from {least} to {most}")
+        return int(text)
+
+    return count
+
+
+def _rival_folder(text: str) -> Path:
+    folder = Path(text)
+    if not any(folder.glob("*llama*")):
+        raise argparse.ArgumentTypeError(f"{text!r} holds no library of llama.cpp")
+    return folder
+
+
+def _model(text: str) -> str:
+    try:
+        files.check(text)
+    except LocalLLMError as e:
+        raise argparse.ArgumentTypeError(e.message) from None
+    return text
+
+
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The arguments; what --quick does not leave at its full value is in the table below."""
     parser = argparse.ArgumentParser(
@@ -136,17 +163,36 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="a first look")
-    add("--models", nargs="+", metavar="NAME", help="catalogue names, synthetic:SHAPE:MIX or paths")
+    add(
+        "--models",
+        nargs="+",
+        type=_model,
+        metavar="NAME",
+        help="catalogue names, synthetic:SHAPE:MIX or paths",
+    )
     add("--types", nargs="+", choices=ops.TYPES)
-    add("--columns", nargs="+", type=int, metavar="N")
-    add("--steps", nargs="+", type=int, metavar="N", help="tokens in a step, for r(n)")
-    add("--depths", nargs="+", type=int, metavar="N", help="tokens before a prefill or decode")
+    add("--columns", nargs="+", type=_count(1, 4096), metavar="N")
+    add("--isa", choices=machine.facts().isas, help="instruction set of ops [the best]")
+    add("--steps", nargs="+", type=_count(1, 512), metavar="N", help="tokens in a step, for r(n)")
+    add(
+        "--depths",
+        nargs="+",
+        type=_count(0, 1 << 20),
+        metavar="N",
+        help="tokens before a prefill or decode",
+    )
     add("--kv-types", nargs="+", choices=("f16", "q8_0"))
-    add("--batches", nargs="+", type=int, metavar="N", help="sequences that decode side by side")
-    add("--threads", type=int, default=0, help="0: the default of this machine")
-    add("--pairs", type=int)
-    add("--prefill", type=int, metavar="TOKENS")
-    add("--decode", type=int, metavar="TOKENS")
+    add(
+        "--batches",
+        nargs="+",
+        type=_count(1, 256),
+        metavar="N",
+        help="sequences that decode side by side",
+    )
+    add("--threads", type=_count(0, 1024), default=0, help="0: the default of this machine")
+    add("--pairs", type=_count(1, 1000), metavar="N", help="runs of each engine for a row")
+    add("--prefill", type=_count(1, 1 << 16), metavar="TOKENS")
+    add("--decode", type=_count(1, 1 << 16), metavar="TOKENS")
     add("--no-rival", action="store_true", help="our engine alone")
     add(
         "--rival-seconds",
@@ -155,7 +201,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         metavar="S",
         help="what the rival may take for a row [%(default)g]",
     )
-    add("--rival", type=Path, metavar="FOLDER", help="lib folder of another llama-cpp-python build")
+    add(
+        "--rival",
+        type=_rival_folder,
+        metavar="FOLDER",
+        help="lib folder of another llama-cpp-python build",
+    )
     add("--json", action="store_true", help="JSON instead of the table")
     add("--plots", type=Path, metavar="FOLDER", help=f"PNG pictures (make bench: {plots.FOLDER})")
     add("--no-csv", action="store_true", help="keep no row; pictures show this run alone")
@@ -219,7 +270,7 @@ def main(argv: list[str] | None = None) -> int:
     path: Path | None = None
 
     def describe() -> report.Run:
-        return report.describe_run(machine.facts().isa, threads.count, rival.features)
+        return report.describe_run(args.isa or machine.facts().isa, threads.count, rival.features)
 
     def keep(row: Row) -> None:
         nonlocal path

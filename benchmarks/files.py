@@ -6,11 +6,32 @@ from pathlib import Path
 
 from benchmarks import synthetic
 from localllm import paths
+from localllm.errors import ArgumentError
 from localllm.store import catalog, download
 from localllm.store.ref import parse
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "bench"
 REAL = ("smollm2:135m", "gemma3:270m")
+
+
+def check(name: str) -> None:
+    """Raises `LocalLLMError` for a name that `path_of` could not know."""
+    if name.startswith("synthetic:"):
+        parts = name.split(":")
+        if (
+            len(parts) != 3
+            or parts[1] not in synthetic.SHAPES
+            or parts[2] not in synthetic.mix_names()
+        ):
+            raise ArgumentError(
+                f"{name!r} is no synthetic:SHAPE:MIX with one of the shapes "
+                f"{', '.join(synthetic.SHAPES)} and one of the mixes {', '.join(synthetic.mix_names())}"
+            )
+    elif name.endswith(".gguf") or "/" in name:
+        if not Path(name).is_file():
+            raise ArgumentError(f"there is no file {name!r}")
+    else:
+        catalog.load().get(parse(name))
 
 
 def path_of(name: str) -> Path:

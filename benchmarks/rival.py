@@ -158,7 +158,7 @@ class Rival:
 
     def time_step(self, n_tokens: int, depth: int, n_sequences: int = 1) -> float:
         """Seconds of one step of n_tokens in each sequence, with logits for every token. The
-        shorter of two."""
+        shortest of `STEP_TRIES`."""
         self._hold(n_sequences, depth)
         tokens, best = prompt(n_tokens), float("inf")
         for _ in range(STEP_TRIES):

@@ -198,6 +198,9 @@ static void test_threads_from_quota(void) {
     llm_cgroup_limits l = {0, 50, 20};
     llm_machine_limit(&m, &l);
     CHECK(m.memory_bytes == 50 && m.free_bytes == 20, "room is the tighter one");
+    l.memory_room = 0;
+    llm_machine_limit(&m, &l);
+    CHECK(m.free_bytes == 1, "a full group must not read as one of which nothing is known");
 }
 
 static void test_this_machine(void) {

@@ -258,7 +258,7 @@ int main(void) {
     static const int32_t few[] = {1, 2, 4, 13};
     int32_t counts[34]; /* every count up to 33, where the ways of going about it change; 64 */
     for (int32_t i = 0; i < 34; i++) counts[i] = i < 33 ? i + 1 : 64;
-    static const int64_t rows[] = {1, 15, 17, 268}; /* 268: groups of 8 panels and a rest */
+    static const int64_t rows[] = {1, 15, 17, 268}; /* 268: groups of panels and a rest */
     static const int64_t small[] = {32, 64, 288, 576, 640}, large[] = {256, 512, 768};
     check_quantize();
     check_smallest_scale();

@@ -14,6 +14,7 @@ import gguf
 import numpy as np
 import pytest
 
+from benchmarks import __main__ as command_line
 from benchmarks import ops, report, roofs, sampling, speed, start, synthetic, vocabulary
 from benchmarks.ours import Ours, prompt
 from benchmarks.report import Row
@@ -192,3 +193,27 @@ def test_start_rows_of_a_small_model(tmp_path: Path) -> None:
     assert rate.ours > 0 and rate.roof == "copy GB/s" and rate.share is not None
     with pytest.raises(RuntimeError, match="boom"):
         start.seconds_to_first_byte([sys.executable, "-c", "raise SystemExit('boom')"])
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("--depths -1", "'-1' is no number from 0"),
+        ("--batches 0", "'0' is no number from 1"),
+        ("--pairs 0", "'0' is no number from 1"),
+        ("--threads 5000", "'5000' is no number from 0 to 1024"),
+        ("--columns 1 x", "'x' is no number"),
+        ("--models synthetic:9b:Q4_K", "is no synthetic:SHAPE:MIX"),
+        ("--models nope:1b", "no model is called nope:1b"),
+        ("--models /nowhere/m.gguf", "there is no file '/nowhere/m.gguf'"),
+        ("--rival /nonexistent", "holds no library"),
+        ("--isa sse9", "invalid choice: 'sse9'"),
+        ("roof", "no section roof"),
+    ],
+)
+def test_wrong_arguments_end_before_the_first_section(
+    args: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command_line.main([*args.split(), "--no-csv"])
+    assert ended.value.code == 2 and said in capsys.readouterr().err

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from localllm.engine import machine
 
 CODE = """
 import ctypes, sys
@@ -42,3 +46,24 @@ def test_no_holes_between_what_stays() -> None:
         )
         kept[way] = int(done.stdout)
     assert kept["options"] < 4 << 20 and kept["give"] < 4 << 20 < 30 << 20 < kept[""], kept
+
+
+#: What the kernel calls the features that each set of kernels rests on.
+FEATURES = {
+    "avx2": {"avx", "avx2", "fma", "f16c"},
+    "avxvnni": {"avx2", "fma", "f16c", "avx_vnni"},
+    "avx512": {"avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni"},
+    "amx": {"avx512f", "avx512_vnni", "amx_tile", "amx_int8"},
+}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="cross.py checks ARM's")
+def test_every_set_that_this_cpu_has_is_used() -> None:
+    """A set that is not found would be left out of all tests of kernels, and nobody would know."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        pytest.skip("no /proc/cpuinfo")
+    flags = next(line for line in cpuinfo.read_text().splitlines() if line.startswith("flags"))
+    has = set(flags.split(":")[1].split())
+    expected = [isa for isa, needed in FEATURES.items() if needed <= has]
+    assert machine.facts().isas == ("scalar", *expected)

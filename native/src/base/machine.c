@@ -106,7 +106,8 @@ void llm_machine_limit(llm_machine *m, const llm_cgroup_limits *limits) {
         m->n_threads = m->cpu_quota < 1 ? 1 : (int32_t)(m->cpu_quota + 0.7);
     }
     if (limits->memory_limit < m->memory_bytes) m->memory_bytes = limits->memory_limit;
-    if (limits->memory_room < m->free_bytes) m->free_bytes = limits->memory_room;
+    uint64_t room = limits->memory_room ? limits->memory_room : 1; /* 0 says that nobody knows */
+    if (room < m->free_bytes) m->free_bytes = room;
     if (m->memory_bytes < m->free_bytes) m->free_bytes = m->memory_bytes;
 }
 
