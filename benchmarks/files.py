@@ -18,14 +18,11 @@ def check(name: str) -> None:
     """Raises `LocalLLMError` for a name that `path_of` could not know."""
     if name.startswith("synthetic:"):
         parts = name.split(":")
-        if (
-            len(parts) != 3
-            or parts[1] not in synthetic.SHAPES
-            or parts[2] not in synthetic.mix_names()
-        ):
+        shapes, mixes = synthetic.SHAPES, synthetic.mix_names()
+        if len(parts) != 3 or parts[1] not in shapes or parts[2] not in mixes:
             raise ArgumentError(
-                f"{name!r} is no synthetic:SHAPE:MIX with one of the shapes "
-                f"{', '.join(synthetic.SHAPES)} and one of the mixes {', '.join(synthetic.mix_names())}"
+                f"{name!r} is no synthetic:SHAPE:MIX with one of the shapes {', '.join(shapes)} "
+                f"and one of the mixes {', '.join(mixes)}"
             )
     elif name.endswith(".gguf") or "/" in name:
         if not Path(name).is_file():

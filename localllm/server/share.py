@@ -1,8 +1,8 @@
 """Models of this machine for other localllms in the network, to read and nothing else.
 
-Two paths are answered: what a model consists of, and the bytes of one of its files, in ranges. A
-name from outside is parsed as a name of the store and looked up there; it never becomes a path.
-Connections are counted, and none may stand still: a slow client takes up its own.
+Three paths are answered: the names of the models, what one consists of, and the bytes of one of its
+files, in ranges. A name from outside is parsed as a name of the store and looked up there; it never
+becomes a path. Connections are counted, and none may stand still: a slow client takes up its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 from localllm.errors import LocalLLMError
 from localllm.store import ref
 from localllm.store.index import Model, Store
-from localllm.store.sources.peer import FILE_PATH, MODEL_PATH
+from localllm.store.sources.peer import FILE_PATH, LIST_PATH, MODEL_PATH, MOST_NAMES
 
 _BLOCK = 1 << 16
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})", re.ASCII)
@@ -56,6 +56,14 @@ class Share(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open: Counter[str] = Counter()  # connections by address
         super().__init__((host, port), _Handler)
+
+    def shared(self) -> list[Model]:
+        """The models that others may have."""
+        return [
+            model
+            for model in self.store.list()
+            if model.problem is None and (self.only is None or model.ref in self.only)
+        ]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         address = str(client_address[0])
@@ -148,7 +156,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._require_host()
             self._require_key()
             path = urlsplit(self.path).path
-            if path.startswith(MODEL_PATH):
+            if path == LIST_PATH:
+                names = sorted(str(model.ref) for model in self.server.shared())
+                self._send(200, {"models": names[:MOST_NAMES]}, body)
+            elif path.startswith(MODEL_PATH):
                 self._describe(self._model(path.removeprefix(MODEL_PATH)), body)
             elif path.startswith(FILE_PATH):
                 name, _, number = path.removeprefix(FILE_PATH).partition("/")

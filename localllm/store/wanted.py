@@ -298,7 +298,7 @@ def _http(shown: str, url: SplitResult) -> Wanted:
         )
     if url.path.lower().endswith(SUFFIX):
         return _file_address(shown, url)
-    if port is None or url.query:
+    if port is None or url.query or url.path in ("", "/"):
         raise ArgumentError(
             f"{shown} is no model of another localllm",
             "Such an address is http://host:port/NAME, for example http://nas:11435/llama3:8b",

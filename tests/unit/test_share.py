@@ -71,6 +71,32 @@ def test_a_model_travels(store: Store, tmp_path: Path, file: Path) -> None:
     assert model.record.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def test_names_as_at_home(store: Store, file: Path, tmp_path: Path) -> None:
+    """Without a tag, or the host that the owner had it from; else what is shared is said."""
+    places = Paths(tmp_path / "theirs", tmp_path / "c", tmp_path / "d")
+    for name in ("hf.co/u/tiny:q4_0", "hf.co/u/other:q4_0", "hf.co/u/other:q8_0"):
+        offer = local.resolve(file, parse(name))
+        pull_offer(offer, offer.ref, places, lambda progress: None)
+    with sharing(store) as server:
+        for asked in ("u/tiny", "hf.co/u/tiny", "U/tiny:q4_0", "tiny"):
+            assert str(resolved(server, asked).ref) == "hf.co/u/tiny:q4_0"
+        assert str(resolved(server, "mine").ref) == "mine:q4"
+        for asked, said in (
+            ("u/other", "It shares: hf.co/u/other:q4_0, hf.co/u/other:q8_0"),
+            (
+                "ther",
+                "It shares: hf.co/u/other:q4_0, hf.co/u/other:q8_0, hf.co/u/tiny:q4_0, mine:q4",
+            ),
+        ):
+            with pytest.raises(DownloadError, match="shares no model called") as e:
+                resolved(server, asked)
+            assert e.value.hint == said
+        server.only = frozenset({parse("mine:q4")})
+        with pytest.raises(DownloadError) as e:
+            resolved(server, "u/tiny")
+        assert e.value.hint == "It shares: mine:q4"
+
+
 def test_a_key(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with sharing(store, "secret") as server:
         with pytest.raises(DownloadError, match="asks for a key"):

@@ -15,27 +15,36 @@ from urllib.parse import quote
 from localllm.errors import DownloadError, LocalLLMError
 from localllm.store.identifiers import Digest
 from localllm.store.offer import Location, Offer, RemoteFile
+from localllm.store.ref import parse
 from localllm.store.settings import from_document
-from localllm.store.transfer.small import get
+from localllm.store.transfer.small import Small, get
 from localllm.store.wanted import PeerName
 
 SOURCE = "peer"
 KEY_VARIABLE = "LOCALLLM_API_KEY"
 #: The paths that a share answers; NAME is a name in its store.
+LIST_PATH = "/localllm/models"
 MODEL_PATH, FILE_PATH = "/localllm/models/", "/localllm/files/"
+MOST_NAMES = 1000
+_SHOWN_NAMES = 10
 _MAX_BYTES = 4 << 20
 _MOST_FILES = 999
 _MOST_BYTES = 1 << 50
 
 
 def resolve(wanted: PeerName, key: str = "") -> Offer:
-    """What the peer has under the name. key: for its host; "": the one of the environment, if that
-    names this host. Raises `DownloadError`."""
+    """What the peer has under the name, or under the only name there that ends or begins like it.
+    key: for its host; "": the one of the environment, if that names this host. Raises
+    `DownloadError`."""
     host = wanted.url.partition("://")[2]
     key = key or _key_of_environment(host)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    name = quote(str(wanted.ref), safe="")
-    answer = get(f"{wanted.url}{MODEL_PATH}{name}", headers, _MAX_BYTES)
+    answer = _described(wanted, headers)
+    if answer.status == 404:
+        names = _names(wanted, headers)
+        if len(near := [name for name in names if _is_near(str(wanted.ref), name)]) == 1:
+            wanted = PeerName(wanted.url, parse(near[0]))
+            answer = _described(wanted, headers)
     if answer.status in (401, 403):
         raise DownloadError(
             f"{host} refuses the key that was sent" if key else f"{host} asks for a key",
@@ -43,8 +52,11 @@ def resolve(wanted: PeerName, key: str = "") -> Offer:
             f"{KEY_VARIABLE}={host}=KEY",
         )
     if answer.status == 404:
+        shown = ", ".join((near or names)[:_SHOWN_NAMES])
+        more = ", ..." if len(near or names) > _SHOWN_NAMES else ""
         raise DownloadError(
-            f"{host} shares no model called {wanted.ref}", "See there: localllm list"
+            f"{host} shares no model called {wanted.ref}",
+            f"It shares: {shown}{more}" if shown else "See there: localllm list",
         )
     if answer.status != 200:
         raise DownloadError(
@@ -57,6 +69,27 @@ def resolve(wanted: PeerName, key: str = "") -> Offer:
             f"the answer of {host} cannot be understood: {str(e)[:200]}",
             "Is it a localllm of this version or a later one?",
         ) from e
+
+
+def _described(wanted: PeerName, headers: Mapping[str, str]) -> Small:
+    name = quote(str(wanted.ref), safe="")
+    return get(f"{wanted.url}{MODEL_PATH}{name}", headers, _MAX_BYTES)
+
+
+def _names(wanted: PeerName, headers: Mapping[str, str]) -> list[str]:
+    """What the peer shares; nothing where it is too old to say."""
+    try:
+        answer = get(f"{wanted.url}{LIST_PATH}", headers, _MAX_BYTES)
+        rows = json.loads(answer.body)["models"] if answer.status == 200 else []
+        return [str(parse(row)) for row in rows[:MOST_NAMES]]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, LocalLLMError):
+        return []
+
+
+def _is_near(asked: str, name: str) -> bool:
+    """Whether a name is the asked one with more before or behind it: a host, a tag."""
+    name, asked = f"/{name.lower()}", f"/{asked.lower()}"
+    return name.endswith(asked) or f"{asked}:" in name
 
 
 def _key_of_environment(host: str) -> str:
