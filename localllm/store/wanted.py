@@ -283,6 +283,9 @@ def _https(shown: str, url: SplitResult) -> Wanted:
         return _hub_page(shown, url)
     if url.path.lower().endswith(SUFFIX):
         return _file_address(shown, url)
+    rest = unquote(url.path).removeprefix("/")
+    if url.netloc.lower() in ("ollama.com", "www.ollama.com") and "/" in rest:  # a model's page
+        return _oci(f"ollama.com/{rest}", "ollama.com", rest)
     raise ArgumentError(
         f"the address {shown} is that of no GGUF file",
         "It must end in .gguf. Another localllm is http://host:port/NAME.",

@@ -172,6 +172,17 @@ def test_digests_that_are_none(text: str) -> None:
         Digest(text)
 
 
+def test_a_page_of_ollamas_is_a_model_of_its_registry() -> None:
+    for page in (
+        "https://ollama.com/library/llama3:8b",
+        "https://www.ollama.com/library/llama3:8b",
+    ):
+        assert wanted.parse(page) == wanted.parse("ollama.com/library/llama3:8b")
+    for page in ("https://ollama.com", "https://ollama.com/search?q=x", "https://ollama.com/../x"):
+        with pytest.raises(ArgumentError):
+            wanted.parse(page)
+
+
 def test_a_name_of_ollamas_leads_to_its_registry() -> None:
     with pytest.raises(ArgumentError, match="'1b' is no quantization") as caught:
         wanted.parse("ollama/x:1b")
