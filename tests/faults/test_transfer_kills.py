@@ -87,7 +87,7 @@ def test_kill_at_any_step(driver: Driver, server: FaultServer, full: bool) -> No
     n_steps = int((driver.home / "steps").read_text())
     assert n_steps > 100
     chance = random.Random(8)
-    n_points = 1000 if full else 20
+    n_points = 1000 if full else 200
     points = [1 + n_steps * i // n_points for i in range(n_points)]
     kept = verified = n_killed = 0
     for point in points:
