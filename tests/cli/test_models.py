@@ -140,6 +140,8 @@ def test_bad_names_are_refused_by_every_command(made: MadeUp, name: str, why: st
 def test_a_path_is_nothing_to_pull_or_delete(made: MadeUp) -> None:
     missing = run(made, "pull", "../x")
     assert missing.returncode == 1 and is_error(missing.stderr, "there is no file ../x")
+    of_the_hub = run(made, "pull", "u/tiny:tiny-Q8_0.gguf")
+    assert "A file of a repository of the Hub: hf.co/u/tiny:tiny-Q8_0.gguf" in of_the_hub.stderr
     assert is_error(run(made, "rm", "../x").stderr, "../x", "a path")
 
 

