@@ -217,7 +217,8 @@ def test_ctrl_c_while_pulling(tmp_path: Path) -> None:
         index.bytes_per_s = 0
         code, text = finish(spawn(tmp_path, "pull", "madeup", **more))
         assert code == 0
-        assert index.sent[made.wheels[0].name] == made.wheels[0].stat().st_size  # only once
+        # Only once, but for the beginning: pip looks for the metadata in it.
+        assert index.sent[made.wheels[0].name] < 1.3 * made.wheels[0].stat().st_size
     assert (tmp_path / "models" / made.file_name).read_bytes() == made.content
 
 
