@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ sys.path.insert(0, str(ROOT))
 
 FULL = os.environ.get("FULL") == "1"
 _FIGURES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_collections() -> Iterator[None]:
+    """What other tests have imported is not looked through again and again: a collection of all of
+    it takes longer than a chat template may."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -220,8 +220,8 @@ def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[s
         f"{early.rss / 2**20:.1f} MiB after a third, {late.rss / 2**20:.1f} at the end; "
         f"handles {early.n_handles}, {late.n_handles}"
     )
-    # The short form ends before the caches have their size.
-    assert late.rss <= early.rss * (1.02 if full else 1.25)
+    # The short form ends before the caches have their size, and looks at few of the moments.
+    assert late.rss <= (early.rss * 1.02 if full else early.rss + (64 << 20))
     assert late.n_handles <= early.n_handles + 2 and late.n_threads <= early.n_threads + 2
 
 
