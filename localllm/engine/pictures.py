@@ -25,7 +25,7 @@ class PicturePrompt(Prompt):
 
     def ids(self, start: int = 0, end: int | None = None) -> list[int]:
         ids: list[int] = []
-        for found in _MARK.finditer(self.text, start):
+        for found in _MARK.finditer(self.text, start, len(self.text) if end is None else end):
             ids += super().ids(start, found.start())
             ids += self.pictures[found.group(1)]
             start = found.end()

@@ -157,7 +157,7 @@ class Transcripts:
             if parent and parent not in self._places:
                 return
             if name not in self._places:
-                self._places[name] = _Place(parent, array("I", ids))
+                self._places[name] = _Place(parent, array("i", ids))
                 self._n_tokens += len(ids)
             if is_answer and self._places[parent].parent:
                 self._places[self._places[parent].parent].was_answered = True
