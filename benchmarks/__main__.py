@@ -148,8 +148,29 @@ def _model(text: str) -> str:
     return text
 
 
+def _fill_in(args: argparse.Namespace) -> None:
+    """What was not given: its full value, or that of --quick."""
+    args.deep = "" if args.models else DEEP
+    for name, full, quick in (
+        ("models", MODELS, (MODELS[0], MODELS[-1])),
+        ("types", ops.TYPES, QUICK_TYPES),
+        ("columns", ops.COLUMNS, QUICK_COLUMNS),
+        ("steps", range(1, 17), (1, 2, 4, 8)),
+        ("depths", (0, 4096, 8192), (0,)),
+        ("kv_types", ("f16", "q8_0"), ("f16",)),
+        ("batches", (1, 2, 4, 8, 16, 32), (1, 4)),
+    ):
+        if not getattr(args, name):
+            setattr(args, name, list(quick if args.quick else full))
+    if args.quick and not args.sections:
+        args.sections = [name for name in SECTIONS if name not in ("start", "pool")]
+    args.pairs = args.pairs or (3 if args.quick else 5)
+    args.prefill = args.prefill or (256 if args.quick else 512)
+    args.decode = args.decode or (16 if args.quick else 32)
+
+
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """The arguments; what --quick does not leave at its full value is in the table below."""
+    """The arguments. Exits for wrong ones."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
@@ -211,23 +232,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--plots", type=Path, metavar="FOLDER", help=f"PNG pictures (make bench: {plots.FOLDER})")
     add("--no-csv", action="store_true", help="keep no row; pictures show this run alone")
     args = parser.parse_args(argv)
-    args.deep = "" if args.models else DEEP
-    for name, full, quick in (
-        ("models", MODELS, (MODELS[0], MODELS[-1])),
-        ("types", ops.TYPES, QUICK_TYPES),
-        ("columns", ops.COLUMNS, QUICK_COLUMNS),
-        ("steps", range(1, 17), (1, 2, 4, 8)),
-        ("depths", (0, 4096, 8192), (0,)),
-        ("kv_types", ("f16", "q8_0"), ("f16",)),
-        ("batches", (1, 2, 4, 8, 16, 32), (1, 4)),
-    ):
-        if not getattr(args, name):
-            setattr(args, name, list(quick if args.quick else full))
-    if args.quick and not args.sections:
-        args.sections = [name for name in SECTIONS if name not in ("start", "pool")]
-    args.pairs = args.pairs or (3 if args.quick else 5)
-    args.prefill = args.prefill or (256 if args.quick else 512)
-    args.decode = args.decode or (16 if args.quick else 32)
+    _fill_in(args)
     if unknown := set(args.sections) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}: choose from {', '.join(SECTIONS)}")
     return args
