@@ -132,7 +132,7 @@ class Conversations:
 
     # ---- reading
 
-    def list(self, text: str = "", *, tag: str = "") -> list[Conversation]:
+    def listed(self, text: str = "", *, tag: str = "") -> list[Conversation]:
         """Those not deleted, pinned ones first, then the newest. text: part of the title or a
         tag."""
         ...
