@@ -1,1 +1,5 @@
+<<<<<<< HEAD
 """The terminal UI of `localllm chat`."""
+=======
+"""The terminal UI: `localllm chat`."""
+>>>>>>> tui4
