@@ -1,5 +1,1 @@
-<<<<<<< HEAD
 """The terminal UI of `localllm chat`."""
-=======
-"""The terminal UI: `localllm chat`."""
->>>>>>> tui4

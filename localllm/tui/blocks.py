@@ -8,7 +8,8 @@ from textual.content import Content, Span
 from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions, Visual
-from rich.cells import cell_len
+
+from localllm.plain_text import cells_of
 
 if TYPE_CHECKING:
     from textual.css.styles import RulesMap
@@ -39,7 +40,7 @@ class Hanging(Visual):
 
     def __init__(self, body: Content, prefix: str, after: str) -> None:
         self._body, self._prefix, self._after = body, prefix, after
-        self._indent = cell_len(prefix)
+        self._indent = cells_of(prefix)
 
     def _width(self, width: int) -> int:
         return max(8, width - self._indent)
@@ -54,9 +55,8 @@ class Hanging(Visual):
         self, width: int, height: int | None, style: Style, options: RenderOptions
     ) -> list[Strip]:
         body = self._body.render_strips(self._width(width), height, style, options)
-        mark = (style + Style(dim=True)).rich_style
         first, other = (
-            Strip(Content(text).render_segments(style)).apply_style(mark)
+            Strip(Content(text).stylize("dim").render_segments(style))
             for text in (self._prefix, self._after.ljust(self._indent))
         )
         return [Strip.join([other if n else first, strip]) for n, strip in enumerate(body)]
@@ -73,7 +73,7 @@ class Table(Visual):
         self._natural = [
             max(1, *(row[i].cell_length for row in self._rows)) for i in range(n)
         ]
-        self._prefix = " " * cell_len(prefix)
+        self._prefix = " " * cells_of(prefix)
 
     def widths(self, width: int) -> list[int]:
         """The cells of each column: no column is narrowed before those that are wider."""
@@ -107,10 +107,7 @@ class Table(Visual):
     def render_strips(
         self, width: int, height: int | None, style: Style, options: RenderOptions
     ) -> list[Strip]:
-        lines = self._lines(width)[:height]
-        return [
-            Strip(line.render_segments(style, get_style=options.get_style)) for line in lines
-        ]
+        return Content("\n").join(self._lines(width)).render_strips(width, height, style, options)
 
 
 def visual_of(leaf: Leaf) -> Visual:
