@@ -93,7 +93,8 @@ class Answer(Vertical):
 
     def _made(self, leaf: Leaf) -> Widget:
         if leaf.kind == "code":
-            widget: Widget = self._code = CodeBlock(leaf)
+            widget: Widget = CodeBlock(leaf)
+            self._code = widget
         else:
             widget = LeafView(leaf)
         if not self._first and not leaf.prefix.strip():
