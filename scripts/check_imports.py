@@ -27,6 +27,7 @@ RANKS = {
     "errors": 0,
     "moments": 0,
     "paths": 0,
+    "plain_text": 0,
     "params": 0,
     "_native": 0,
 }
