@@ -42,7 +42,6 @@ ALSO = {
     ("server", "engine"),
     ("remote_session", "session"),
     ("cli", "tui"),
-    ("tui", "cli"),  # its words: escapes, quantities, commands
 }
 #: Only these touch the native module; only localllm/native.py touches the compiled one.
 NATIVE_USERS = ("localllm/engine/", "localllm/store/inspect.py", "localllm/text/")
