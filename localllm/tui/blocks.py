@@ -70,9 +70,7 @@ class Table(Visual):
     def __init__(self, rows: tuple[tuple[Spans, ...], ...], prefix: str) -> None:
         n = max(map(len, rows))
         self._rows = [[content_of(cell) for cell in (*row, *[()] * (n - len(row)))] for row in rows]
-        self._natural = [
-            max(1, *(row[i].cell_length for row in self._rows)) for i in range(n)
-        ]
+        self._natural = [max(1, *(row[i].cell_length for row in self._rows)) for i in range(n)]
         self._prefix = " " * cells_of(prefix)
 
     def widths(self, width: int) -> list[int]:
@@ -92,10 +90,10 @@ class Table(Visual):
     def _lines(self, width: int) -> list[Content]:
         widths, out = self.widths(width), []
         for n, row in enumerate(self._rows):
-            cells = [cell.wrap(each) for cell, each in zip(row, widths)]
+            cells = [cell.wrap(each) for cell, each in zip(row, widths, strict=True)]
             for y in range(max(map(len, cells))):
                 line = Content(self._prefix)
-                for x, (lines, each) in enumerate(zip(cells, widths)):
+                for x, (lines, each) in enumerate(zip(cells, widths, strict=True)):
                     cell = lines[y] if y < len(lines) else Content("")
                     fill = " " * max(0, each - cell.cell_length)
                     line = line.append(self._GAP if x else "").append(cell).append(fill)

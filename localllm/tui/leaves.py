@@ -108,7 +108,9 @@ class Reader:
             return None
         start, last = starts[-1], tokens[-1]
         if start == 0 and last.type in ("bullet_list_close", "ordered_list_close"):
-            items = [t.map[0] for t in tokens if t.type == "list_item_open" and t.level == 1 and t.map]
+            items = [
+                t.map[0] for t in tokens if t.type == "list_item_open" and t.level == 1 and t.map
+            ]
             start = items[-1]
         if last.type == "fence" and self._opens_code("".join(lines[start:])):
             return list(_leaves(_parser().parse("".join(lines[:start]))))

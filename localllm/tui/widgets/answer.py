@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -15,6 +17,9 @@ from localllm.plain_text import escape, escape_line
 from localllm.tui.blocks import highlighted, visual_of
 from localllm.tui.keys import bindings
 from localllm.tui.leaves import Leaf, Reader
+
+if TYPE_CHECKING:
+    from textual.css.styles import RulesMap
 
 
 class Answer(Vertical):
@@ -41,6 +46,12 @@ class Answer(Vertical):
     async def end(self) -> None:
         """No more comes."""
         await self._take("", ended=True)
+
+    async def go_on(self) -> None:
+        """What had ended grows again: all of it is read once more, as its last block may change."""
+        await self.remove_children()
+        self._reader, self._open, self._code, self._first = Reader(), [], None, True
+        await self._take(self.source)
 
     async def _take(self, text: str, *, ended: bool = False) -> None:
         finished = self._reader.read(escape(text))
@@ -93,8 +104,8 @@ class Answer(Vertical):
 
     def _made(self, leaf: Leaf) -> Widget:
         if leaf.kind == "code":
-            widget: Widget = CodeBlock(leaf)
-            self._code = widget
+            self._code = CodeBlock(leaf)
+            widget: Widget = self._code
         else:
             widget = LeafView(leaf)
         if not self._first and not leaf.prefix.strip():
@@ -106,7 +117,8 @@ class Answer(Vertical):
 def _redraw(widget: Static, visual: Visual) -> None:
     """Shows a visual; the layout is computed only if its height is another one."""
     width = widget.content_size.width
-    same = bool(width) and visual.get_height(widget.styles, width) == widget.content_size.height
+    rules = cast("RulesMap", widget.styles)  # which is what Textual itself gives
+    same = bool(width) and visual.get_height(rules, width) == widget.content_size.height
     widget.update(visual, layout=not same)
 
 
@@ -176,7 +188,9 @@ class CodeBlock(Vertical, can_focus=True):
     def _close(self) -> None:
         """Once all pieces are here, their colours are those of the whole."""
         if self.closed and len(self._pieces) > 1:
-            whole = highlighted("\n".join(leaf.code for leaf in self._pieces.values()), self.language)
+            whole = highlighted(
+                "\n".join(leaf.code for leaf in self._pieces.values()), self.language
+            )
             lines = whole.split("\n", allow_blank=True)
             for part, leaf in self._pieces.items():
                 n = leaf.code.count("\n") + 1

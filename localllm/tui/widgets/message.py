@@ -52,9 +52,9 @@ class Reasoning(Collapsible):
         self._text, self._running = text, running
         self._answer: Answer | None = None
         self._body = Vertical(classes="reasoning-body")
-        super().__init__(self._body, title=self._title(), collapsed=True, classes="reasoning")
+        super().__init__(self._body, title=self._words(), collapsed=True, classes="reasoning")
 
-    def _title(self) -> str:
+    def _words(self) -> str:
         n = len(self._text.split())
         words = f"{n:,} word" + ("" if n == 1 else "s")
         return f"Thinking, {words} so far" if self._running else f"Thought, {words}"
@@ -62,7 +62,7 @@ class Reasoning(Collapsible):
     async def add(self, text: str) -> None:
         """More of it."""
         self._text += text
-        self.title = self._title()
+        self.title = self._words()
         if self._answer is not None:
             await self._answer.add(text)
 
@@ -70,7 +70,7 @@ class Reasoning(Collapsible):
         """The answer itself begins."""
         if self._running:
             self._running = False
-            self.title = self._title()
+            self.title = self._words()
             if self._answer is not None:
                 await self._answer.end()
 
@@ -158,6 +158,18 @@ class MessageView(Vertical, can_focus=True):
         self._head.show(message)
         self.show_end(message.finish_reason, message.stats)
 
+    async def go_on(self) -> None:
+        """The answer, which had ended, grows again."""
+        self.growing = True
+        if self._answer is not None:
+            await self._answer.go_on()
+        self._foot.display = False
+
+    def fold(self, folded: bool | None = None) -> None:
+        """Folds the reasoning or opens it; None: the other of both."""
+        if self._reasoning is not None:
+            self._reasoning.collapsed = not self._reasoning.collapsed if folded is None else folded
+
     def show_head(self, message: Message) -> None:
         """Shows other siblings."""
         self.message = message
@@ -201,11 +213,11 @@ class Notice(Static):
     """A remark of the program between the messages: an error, or a note."""
 
     def __init__(self, text: str, hint: str = "", *, error: bool = False) -> None:
-        line = Content.assemble(
-            ("error: " if error else "note: ", "bold"), escape(text[:2000])
-        )
+        line = Content.assemble(("error: " if error else "note: ", "bold"), escape(text[:2000]))
         if hint:
-            line = line.append("\n").append(Content.assemble(("hint: ", "bold"), escape(hint[:2000])))
+            line = line.append("\n").append(
+                Content.assemble(("hint: ", "bold"), escape(hint[:2000]))
+            )
         super().__init__(line, classes="notice" + (" error" if error else ""))
 
     @classmethod
