@@ -39,6 +39,8 @@ ALSO = {
     ("params", "errors"),
     ("server", "engine"),
     ("remote_session", "session"),
+    ("cli", "tui"),
+    ("tui", "cli"),  # its words: escapes, quantities, commands
 }
 #: Only these touch the native module; only localllm/native.py touches the compiled one.
 NATIVE_USERS = ("localllm/engine/", "localllm/store/inspect.py", "localllm/text/")

@@ -1,0 +1,1 @@
+"""The terminal UI: `localllm chat`."""
