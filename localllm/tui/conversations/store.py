@@ -171,18 +171,20 @@ class Conversations:
             tuple(attachments),
             now(),
         )
-        return self.put_message(made)
+        kept = self.put_message(made)
+        if role == "user":
+            known = self._reading.conversation(conversation)
+            if known is not None and not known.title:
+                self.change(conversation, title=title_of(content))
+        return kept
 
     def put_message(self, message: Message) -> Message:
-        """As `add`, for a message that is whole. Raises `ArgumentError` for a role that is none."""
+        """As `add`, for a message that is whole; it gives no title. Raises `ArgumentError` for a
+        role that is none."""
         if message.role not in ROLES:
             raise ArgumentError(f"a message cannot be of {message.role[:40]!a}")
         row = rows.message_row(message)
         fields: Row = {"leaf": message.id, "updated": message.created, "deleted_at": None}
-        if message.role == "user":
-            known = self._reading.conversation(message.conversation)
-            if known is not None and not known.title:
-                fields |= rows.changed_row({"title": title_of(message.content)})
         with self._writer.lock:
             self._deleted.discard(message.conversation)
             if message.finish_reason is None:
