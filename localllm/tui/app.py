@@ -208,7 +208,7 @@ class ChatApp(App[None]):
         """Every action of the table of keys that the screen has."""
         for row in KEYS:
             if row.action and row.where == "everywhere":
-                name = row.action.partition("(")[0]
+                name = row.action.removeprefix("app.").partition("(")[0]
                 if hasattr(screen, f"action_{name}") or hasattr(self, f"action_{name}"):
                     yield SystemCommand(
                         row.label,
