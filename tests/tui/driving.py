@@ -15,7 +15,7 @@ from localllm.tui.opening import Beginning
 from localllm.tui.screens.chat import ChatScreen
 from tui.fakes import FakeOpener, FakeSession
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 class Driven:
