@@ -23,6 +23,8 @@ RANKS = {
     "text": 3,
     "store": 2,
     "native": 1,
+    "attachments": 1,
+    "slash": 1,
     "config": 0,
     "errors": 0,
     "moments": 0,
@@ -40,7 +42,6 @@ ALSO = {
     ("server", "engine"),
     ("remote_session", "session"),
     ("cli", "tui"),
-    ("tui", "cli"),  # its words: escapes, quantities, commands
 }
 #: Only these touch the native module; only localllm/native.py touches the compiled one.
 NATIVE_USERS = ("localllm/engine/", "localllm/store/inspect.py", "localllm/text/")

@@ -23,8 +23,11 @@ class AnySession(Protocol):
     """
 
     info: SessionInfo
-    stats: Stats
-    notes: tuple[str, ...]
+    stats: Stats  # counts grow while an answer runs
+    notes: tuple[str, ...]  # on the last answer, plain lines
+    conversation: str
+    """The id of the conversation that answers from now on belong to, so that what is kept of them
+    can be deleted with it; "" before it is set."""
 
     @property
     def context_used(self) -> int:
@@ -104,9 +107,21 @@ class Opener(Protocol):
         lines on what was chosen, from the calling thread; `CancelledError` soon after
         `cancelled` says True."""
 
-    def forget_conversation(self, name: str, paths: Sequence[Sequence[Message]]) -> int:
-        """Drops from memory and disk the keys and values that only these message lists (from the
-        root to each leaf) needed; returns the bytes freed. No error if there are none."""
+    def forget_conversation(self, conversation: str) -> int:
+        """Deletes from the disk the keys and values that were kept for a conversation, and that no
+        other one needs; returns the bytes freed. No error if there are none, or if they were
+        deleted before. What is asked in it later is computed anew."""
 
     def close(self) -> None:
         """Closes every session that was opened here."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What the command line asks of new conversations. sampling: the parameters that were given;
+    system None: the model's own instructions."""
+
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    system: str | None = None
+    think: bool | str | None = None
+    options: LoadOptions = LoadOptions()

@@ -49,15 +49,17 @@ INFO = SessionInfo(
 
 
 class FakeSession:
-    """`asked` holds what came in: (messages, params, think) of each answer."""
+    """`asked` holds what came in: (messages, params, think) of each answer, and `asked_in` the
+    conversation."""
 
     def __init__(self, script: Sequence[Sequence[Step]] = (), **info: Any) -> None:
         self.info = dataclasses.replace(INFO, **info)
         self.script = [list(answer) for answer in script] or [["An answer."]]
         self.stats = Stats(load_s=0.5)
         self.notes: tuple[str, ...] = ()
-        self.answer = None
+        self.conversation = ""
         self.asked: list[tuple[list[Message], GenerateParams, bool | str | None]] = []
+        self.asked_in: list[str] = []
         self.n_forgotten = 0
         self.is_closed = False
         self._cancelled = threading.Event()
@@ -80,6 +82,7 @@ class FakeSession:
     ) -> Iterator[Chunk]:
         assert not self.is_closed, "a closed session was asked"
         self.asked.append(([dict(message) for message in messages], params, think))
+        self.asked_in.append(self.conversation)
         steps = self.script[min(len(self.asked), len(self.script)) - 1]
         n_prompt = sum(len(str(message["content"]).split()) + 1 for message in messages)
         cached = min(self._used, n_prompt)
@@ -148,7 +151,7 @@ class FakeOpener:
         self.sessions = dict(sessions) if sessions is not None else {"fake:135m": FakeSession()}
         self.is_local = is_local
         self.opened: list[tuple[str, LoadOptions]] = []
-        self.forgotten: list[tuple[str, list[list[Message]]]] = []
+        self.forgotten: list[str] = []  # conversations
         self.is_closed = False
         self._default, self._loads, self._described = default, dict(loads or {}), described or {}
 
@@ -188,8 +191,8 @@ class FakeOpener:
         session.is_closed = False
         return session
 
-    def forget_conversation(self, name: str, paths: Sequence[Sequence[Message]]) -> int:
-        self.forgotten.append((name, [list(path) for path in paths]))
+    def forget_conversation(self, conversation: str) -> int:
+        self.forgotten.append(conversation)
         return 0
 
     def close(self) -> None:
