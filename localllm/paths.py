@@ -45,6 +45,11 @@ class Paths:
         return self.data / "answers"
 
     @property
+    def conversations(self) -> Path:
+        """What was said in the terminal UI: one SQLite file."""
+        return self.data / "conversations.sqlite"
+
+    @property
     def servers(self) -> Path:
         """Where the servers that run now can be asked."""
         return self.cache / "servers"

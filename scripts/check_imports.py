@@ -25,6 +25,8 @@ RANKS = {
     "text": 3,
     "store": 2,
     "native": 1,
+    "attachments": 1,
+    "slash": 1,
     "config": 0,
     "errors": 0,
     "moments": 0,

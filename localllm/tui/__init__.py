@@ -1,1 +1,1 @@
-"""The terminal UI: `localllm chat`."""
+"""The terminal UI of `localllm chat`."""
