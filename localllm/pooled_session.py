@@ -60,14 +60,15 @@ class Keeping:
 class Pool:
     """A loaded model; `close` ends its sessions. Use `open_pool`."""
 
-    def __init__(
-        self, service: NativeService, label: str, kv_type: str, load_s: float, keeping: Keeping
-    ) -> None:
-        self.service, self.label, self.kv_type = service, label, kv_type
-        self.load_s, self.keeping = load_s, keeping
+    def __init__(self, service: NativeService, label: str, load_s: float, keeping: Keeping) -> None:
+        self.service, self.label, self.load_s = service, label, load_s
+        self.keeping = keeping
 
-    def session(self) -> PooledSession:
-        return PooledSession(self)
+    def session(
+        self, *, continues: bool = False, closed: Callable[[], None] = lambda: None
+    ) -> PooledSession:
+        """continues: the model was never taught to chat. closed: is called once, at its end."""
+        return PooledSession(self, continues=continues, closed=closed)
 
     def flush(self) -> None:
         """Waits until what was computed is on the disk, some seconds at the most."""
@@ -79,25 +80,32 @@ class Pool:
 
 def open_pool(
     path: Path,
-    options: OpenOptions,
     keeping: Keeping,
     *,
-    digest: str | None,
-    label: str,
+    engine: str = "auto",
+    n_threads: int = 0,
+    n_ctx: int = 0,
+    kv_type: str = "f16",
+    isa: str | None = None,
+    digest: str | None = None,
+    label: str = "",
+    template: str | None = None,
     beside: str = "",
+    mmap: bool = False,
+    tiers: TierOptions | None = None,
     progress: Callable[[float], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Pool | Session:
     """Loads a model file; see `Session.open` for what it is told and raises. A `Session` where the
-    second engine runs it."""
+    second engine runs it. tiers: where blocks go beside the pool; None: to the disk."""
     started = time.perf_counter()
-    template = options.template
     if template is None and beside:
         choice = beside_template(path, beside)
         template = choice.template
         if choice.note and notice is not None:
             notice(choice.note)
-    options = replace(options, template=template, tiers=options.tiers or TierOptions())
+    tiers = tiers or TierOptions()
+    options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template, mmap, tiers)
     parts = open_parts(path, options, progress=progress, notice=notice, n_sequences=N_CONVERSATIONS)
     if not isinstance(parts.engine, PagedEngine):
         return Session(parts, time.perf_counter() - started, label, digest)
@@ -106,14 +114,18 @@ def open_pool(
     except BaseException:
         parts.engine.close()
         raise
-    return Pool(service, label, options.kv_type, time.perf_counter() - started, keeping)
+    return Pool(service, label, time.perf_counter() - started, keeping)
 
 
 class PooledSession:
-    """See `Session`. One answer at a time; other sessions of the pool may answer meanwhile."""
+    """See `Session`. One answer at a time; other sessions of the pool may answer meanwhile. A model
+    without a template, or that `continues`, goes on with the text of the last message."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool, self._service = pool, pool.service
+    def __init__(
+        self, pool: Pool, *, continues: bool = False, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._pool, self._service, self._closed = pool, pool.service, closed
+        self._continues = continues or pool.service.info.chat_template is None
         self.info = SessionInfo(**session_request.about(pool.service.info))
         self.stats = Stats(load_s=pool.load_s)
         self.notes: tuple[str, ...] = ()
@@ -152,6 +164,12 @@ class PooledSession:
                 f"{Path(pictures[0]).name} is a picture, which the native engine cannot look at",
                 "A model with vision runs with: --engine llama.cpp",
             )
+        if self._continues:
+            told = f"{self._pool.label} is a base model: it continues the text"
+            if any(message["role"] == "system" for message in messages):
+                told += ", and its instructions have no place"
+            yield from self._continued(str(messages[-1]["content"]), params, told)
+            return
         transcripts = self._pool.keeping.transcripts
         asked = session_request.to_answer(
             self._service.info, messages, params, think, OWN, transcripts
@@ -160,8 +178,11 @@ class PooledSession:
 
     def complete(self, prompt: str, params: GenerateParams) -> Iterator[Chunk]:
         """See `Session.complete`."""
+        yield from self._continued(prompt, params)
+
+    def _continued(self, prompt: str, params: GenerateParams, *notes: str) -> Iterator[Chunk]:
         asked = session_request.to_complete(self._service.info, prompt, params, OWN)
-        yield from self._answer(asked, clip(prompt), raw=True)
+        yield from self._answer(replace(asked, notes=notes), clip(prompt), raw=True)
 
     def forget(self) -> None:
         """The next prompt shows nothing of what was kept; others may still go on from it."""
@@ -176,6 +197,8 @@ class PooledSession:
 
     def close(self) -> None:
         self.cancel()
+        closed, self._closed = self._closed, lambda: None
+        closed()
 
     def __enter__(self) -> PooledSession:
         return self

@@ -17,7 +17,6 @@ import pytest
 
 from localllm import paths, pooled_session
 from localllm.engine.cost_curve import CostCurve
-from localllm.engine.open import OpenOptions
 from localllm.errors import ArgumentError, ContextFullError
 from localllm.params import GenerateParams
 from localllm.pooled_session import Keeping, Pool, PooledSession, open_pool
@@ -45,8 +44,8 @@ def opened(tiny: Tiny) -> Iterator[Open]:
     pools: list[Pool] = []
 
     def open_() -> Pool:
-        options = OpenOptions("native", n_ctx=N_CTX, n_threads=1)
-        pool = open_pool(tiny("llama", "Q4_0"), options, Keeping(), digest="sha256:a", label="tiny")
+        path = tiny("llama", "Q4_0")
+        pool = open_pool(path, Keeping(), n_ctx=N_CTX, n_threads=1, digest="sha256:a", label="tiny")
         assert isinstance(pool, Pool)
         pools.append(pool)
         return pool
@@ -225,12 +224,13 @@ def test_a_damaged_note_deletes_nothing(line: bytes, home: Path) -> None:
 
 _CHILD = """
 import sys
-from localllm.engine.open import OpenOptions
+from pathlib import Path
 from localllm.params import GenerateParams
 from localllm.pooled_session import Keeping, open_pool
 
-options = OpenOptions("native", n_ctx=512, n_threads=1)
-pool = open_pool(sys.argv[1], options, Keeping(), digest="sha256:a", label="tiny")
+pool = open_pool(
+    Path(sys.argv[1]), Keeping(), n_ctx=512, n_threads=1, digest="sha256:a", label="tiny"
+)
 session = pool.session()
 params = GenerateParams(seed=5, max_tokens=40, ignore_eos=True)
 chunks = session.chat([{"role": "user", "content": "hello there " * 8}], params)
@@ -244,7 +244,7 @@ sys.stdin.read()
 
 def test_after_kill_9_only_new_tokens_are_computed(opened: Open, tiny: Tiny) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD.replace("sys.argv[1]", repr(str(tiny("llama", "Q4_0"))))],
+        [sys.executable, "-c", _CHILD, str(tiny("llama", "Q4_0"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=Path(pooled_session.__file__).parents[1],
@@ -279,3 +279,21 @@ def test_two_answer_at_once(opened: Open) -> None:
     for thread in threads:
         thread.join()
     assert [found["one"], found["two"]] == alone
+
+
+def test_a_base_model_continues(opened: Open) -> None:
+    pool = opened()
+    session = pool.session(continues=True)
+    answer = joined(session.chat([user("Once")], PARAMS))
+    assert session.notes == ("tiny is a base model: it continues the text",)
+    assert answer == joined(pool.session().complete("Once", PARAMS))
+    list(session.chat([SYSTEM, user("Once")], PARAMS))
+    assert session.notes[0].endswith("its instructions have no place")
+
+
+def test_the_end_of_a_session_is_told_once(opened: Open) -> None:
+    ends: list[int] = []
+    session = opened().session(closed=lambda: ends.append(1))
+    session.close()
+    session.close()
+    assert ends == [1]
