@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from textual.widgets import Input
+from tui.driving import Driven, drive
+from tui.fakes import FakeOpener, FakeSession, Thought
 
 from localllm.errors import ContextFullError, LocalLLMError
 from localllm.session import Chunk
@@ -16,8 +18,6 @@ from localllm.tui.screens.help import HelpScreen
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Chip
 from localllm.tui.widgets.message import MessageView, Notice
-from tui.driving import Driven, drive
-from tui.fakes import FakeOpener, FakeSession, Thought
 
 
 def test_question_and_answer(tmp_path: Path) -> None:
