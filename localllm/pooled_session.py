@@ -106,7 +106,14 @@ def open_pool(
             notice(choice.note)
     tiers = tiers or TierOptions()
     options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template, mmap, tiers)
-    parts = open_parts(path, options, progress=progress, notice=notice, n_sequences=N_CONVERSATIONS)
+    parts = open_parts(
+        path,
+        options,
+        progress=progress,
+        notice=notice,
+        n_sequences=N_CONVERSATIONS,
+        tells_plan=False,
+    )
     if not isinstance(parts.engine, PagedEngine):
         return Session(parts, time.perf_counter() - started, label, digest)
     try:

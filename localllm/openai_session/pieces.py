@@ -36,7 +36,7 @@ def pieces(host: str, answer: http.client.HTTPResponse, key: str) -> Iterator[Pi
         )
     finished = False
     for document in _documents(host, answer):
-        if document is None:  # [DONE]
+        if document is _DONE:
             finished = True
             break
         error = said_in_stream(host, document, key)
@@ -52,7 +52,7 @@ def pieces(host: str, answer: http.client.HTTPResponse, key: str) -> Iterator[Pi
 
 
 def _documents(host: str, answer: http.client.HTTPResponse) -> Iterator[Any]:
-    """JSON of each event; None for the end."""
+    """JSON of each event; `_DONE` for the end."""
     data: list[bytes] = []
     while line := answer.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
@@ -73,14 +73,14 @@ def _documents(host: str, answer: http.client.HTTPResponse) -> Iterator[Any]:
         raise ServerGoneError(f"{host} broke off its answer in the midst of an event")
 
 
-_MORE = object()
+_MORE, _DONE = object(), object()
 
 
 def _parsed(data: list[bytes]) -> Any:
     """The document of an event so far; `_MORE` while it is not complete."""
     whole = b"\n".join(data)
     if whole == b"[DONE]":
-        return None
+        return _DONE
     try:
         return json.loads(whole)
     except (ValueError, RecursionError):

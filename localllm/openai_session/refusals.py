@@ -45,8 +45,8 @@ def refusal(
             f"{host} refuses the key: {told or status}" if key else f"{host} asks for a key",
             "Give it with --api-key @FILE, or in LOCALLLM_API_KEY=HOST:PORT=KEY.",
         )
+    wait = _seconds(answer.getheader("retry-after"))
     if status == 429:
-        wait = _seconds(answer.getheader("retry-after"))
         hint = f"Ask again in {wait:.0f} seconds." if wait else "Ask again in a while."
         return errors.QueueFullError(about, hint, wait or 1.0)
     if 300 <= status < 400:
@@ -58,7 +58,9 @@ def refusal(
     if status == 404:
         return LocalLLMError(about, f"Is {url} right? Models that are there: /models.")
     if status == 503:
-        return errors.QueueFullError(about, "It may still be loading the model: ask again.")
+        return errors.QueueFullError(
+            about, "It may still be loading the model: ask again.", wait or 1.0
+        )
     if status >= 500:
         return ServerGoneError(about, "The server's own log may say more.")
     return errors.ArgumentError(about)
