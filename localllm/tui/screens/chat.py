@@ -44,7 +44,7 @@ class ChatScreen(Actions):
             yield self._live
         yield Footer()
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         self.set_interval(_LIVE_S, self._watch)
         if self.app.size.width >= _WIDE:
             self.call_after_refresh(self._show_sidebar)
