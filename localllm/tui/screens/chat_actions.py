@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from localllm import attachments, slash
 from localllm.errors import LocalLLMError
+from localllm.plain_text import escape_line
 from localllm.tui.conversations.kinds import Attachment, Message
 from localllm.tui.dialogue import last_question
 from localllm.tui.screens.talk import NOTHING, Talk
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView
+
+if TYPE_CHECKING:
+    from localllm.tui.screens.chat import ChatScreen
 
 _SUFFIXES = {
     "python": "py", "py": "py", "javascript": "js", "js": "js", "typescript": "ts", "ts": "ts",
@@ -179,7 +184,7 @@ class Actions(Talk):
             from localllm.tui.screens import chat_commands
 
             self.composer.take()
-            if not await chat_commands.run(self, *command):
+            if not await chat_commands.run(cast("ChatScreen", self), *command):
                 self.composer.show(text)  # to be put right
             return
         try:
@@ -229,8 +234,8 @@ class Actions(Talk):
 
         name = f"code.{_SUFFIXES.get(event.block.language.lower(), 'txt')}"
 
-        def saved(path: str | None) -> None:
-            if path:
-                self.app.notify(f"Saved {path}", timeout=3, markup=False)
+        def saved(path: Path | None) -> None:
+            if path is not None:
+                self.app.notify(f"Saved {escape_line(str(path))}", timeout=3, markup=False)
 
         self.app.push_screen(SaveScreen("this code", name, code), saved)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from localllm import slash
 from localllm.errors import ArgumentError, LocalLLMError
-from localllm.params import PARAMETERS, find
+from localllm.params import PARAMETERS, THINK, find
 from localllm.tui.dialogue import last_question
 
 if TYPE_CHECKING:
     from localllm.tui.screens.chat import ChatScreen
-
-THINK = {"on": True, "off": False, "low": "low", "medium": "medium", "high": "high"}
 
 
 async def run(chat: ChatScreen, name: str, argument: str) -> bool:
@@ -202,7 +200,7 @@ DONE_BY: dict[str, Callable[[ChatScreen, str], Any]] = {
     "copy": _copy,
     "edit": _edit,
     "clear": lambda chat, argument: chat.action_new_chat(),
-    "save": lambda chat, argument: chat.action_export(argument),
+    "save": lambda chat, argument: chat.action_export(argument.removeprefix("--force").strip()),
     "load": _load,
     "models": lambda chat, argument: chat.action_models(),
     "search": _search,

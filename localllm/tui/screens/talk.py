@@ -6,11 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localllm.errors import ContextFullError, LocalLLMError
 from localllm.plain_text import escape_line
@@ -54,14 +52,6 @@ class Talk(Screen[None]):
         self._drawn, self._computed = 0.0, 0.0
         self.n_draws = 0
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="main"):
-            yield self._title
-            yield self.transcript
-            yield self._status
-            yield self.composer
-        yield Footer()
-
     async def on_mount(self) -> None:
         self.set_interval(DRAW_S, self.tick)
         await self.show_conversation(self._begin)
@@ -100,6 +90,7 @@ class Talk(Screen[None]):
         self.composer.history = [each.content for each in opened.messages if each.role == "user"]
         self.composer.show(opened.conversation.draft)
         self.show_lines()
+        self.changed()
 
     async def reopen(self, at: int | None = None) -> None:
         """Shows the conversation as it is now."""
@@ -146,6 +137,8 @@ class Talk(Screen[None]):
         await self.transcript.cut(parent)
         await self.transcript.add(MessageView(self.fresh(question)))
         self.transcript.follow()
+        self.renew()
+        self.changed()
         await self.answer_to(question.id)
 
     async def answer_to(self, parent: int, once: Mapping[str, Any] = NOTHING) -> None:
@@ -224,6 +217,12 @@ class Talk(Screen[None]):
             await self._finish(answering, answer, piece.finish_reason)
         self.show_lines()
 
+    def changed(self) -> None:
+        """Another conversation is shown, or this one is another now: for those who list them."""
+
+    def ended(self, answering: Answering, reason: str) -> None:
+        """An answer has ended: for those who watch."""
+
     async def _finish(self, answering: Answering, answer: Message, reason: str) -> None:
         self.answering = self.answer = None
         text = self._before + answering.text
@@ -247,6 +246,7 @@ class Talk(Screen[None]):
             elif not answering.error.hint:
                 answering.error.hint = "F5 asks again, Ctrl+O opens another model."
             self.say(answering.error)
+        self.ended(answering, reason)
         for note in answering.session.notes:
             self.say_line(note)
         if self.queued and answering.error is None and not answering.stopping:
