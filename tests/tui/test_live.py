@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
-from fakes import FakeSession
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable, Sparkline
+from tui.fakes import FakeSession
 
 from localllm.params import GenerateParams
 from localllm.plain_text import cells_of

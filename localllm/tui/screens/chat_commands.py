@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from localllm import slash
 from localllm.errors import ArgumentError, LocalLLMError
-from localllm.params import PARAMETERS, find
+from localllm.params import PARAMETERS, THINK, find
 from localllm.tui.dialogue import last_question
 
 if TYPE_CHECKING:
     from localllm.tui.screens.chat import ChatScreen
-
-THINK = {"on": True, "off": False, "low": "low", "medium": "medium", "high": "high"}
 
 
 async def run(chat: ChatScreen, name: str, argument: str) -> bool:

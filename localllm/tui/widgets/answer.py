@@ -32,7 +32,7 @@ class Answer(Vertical):
         self._reader = Reader()
         self._open: list[tuple[Leaf, Widget]] = []  # what may still change
         self._code: CodeBlock | None = None  # the last one
-        self._first = True
+        self._within: bool | None = None  # the last leaf is part of a list or a quote
         self._begin, self._ended = text, ended
 
     async def on_mount(self) -> None:
@@ -50,7 +50,7 @@ class Answer(Vertical):
     async def go_on(self) -> None:
         """What had ended grows again: all of it is read once more, as its last block may change."""
         await self.remove_children()
-        self._reader, self._open, self._code, self._first = Reader(), [], None, True
+        self._reader, self._open, self._code, self._within = Reader(), [], None, None
         await self._take(self.source)
 
     async def _take(self, text: str, *, ended: bool = False) -> None:
@@ -108,9 +108,10 @@ class Answer(Vertical):
             widget: Widget = self._code
         else:
             widget = LeafView(leaf)
-        if not self._first and not leaf.prefix.strip():
+        within = bool(leaf.prefix)  # of a list or a quote
+        if self._within is not None and not (within and self._within):
             widget.add_class("apart")
-        self._first = False
+        self._within = within
         return widget
 
 
