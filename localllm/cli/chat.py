@@ -25,6 +25,7 @@ from localllm.errors import ArgumentError, LocalLLMError
 if TYPE_CHECKING:
     from localllm.openai_session import Endpoint
     from localllm.tui.conversations.kinds import Forgotten
+    from localllm.tui.conversations.store import Conversations
     from localllm.tui.opening import Beginning, Opener
 
 
@@ -147,5 +148,18 @@ def _talk(opener: Opener, beginning: Beginning) -> int:
         opener.close()
     if trouble is not None:
         output.print_error(trouble)
+        _rescue(store)
         return 1
     return app.return_code or 0
+
+
+def _rescue(store: Conversations) -> None:
+    """What could not be saved is put where it can be, and the user told so."""
+    import tempfile
+    from pathlib import Path
+
+    from localllm.tui.conversations.exporting import rescue
+
+    path = rescue(store, [Path.home(), Path(tempfile.gettempdir())])
+    if path is not None:
+        output.say(output.escape_line(f"It is in {path} instead: localllm chat --import {path}"))

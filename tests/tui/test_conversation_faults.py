@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from localllm.errors import FileError, FormatError, UnsupportedError
-from localllm.tui.conversations import database, schema
+from localllm.tui.conversations import database, exporting, importing, schema
 from localllm.tui.conversations.store import Conversations
 
 CHILD = Path(__file__).with_name("conversation_child.py")
@@ -213,7 +213,18 @@ def test_closing_says_what_was_not_saved(store: Conversations, path: Path) -> No
     assert error is not None
     assert "locked" in error.message
     assert store.unsaved == 2
+    (path.parent / "file").write_text("")
+    folders = [path.parent / "file", path.parent / "none", path.parent]
+    kept = exporting.rescue(store, folders)
+    assert kept is not None
     holder.close()
+    again = Conversations(path)
+    assert again.listed() == []
+    importing.import_file(again, kept)
+    assert [c.title for c in again.listed()] == ["t"]
+    assert again.flush()
+    assert exporting.rescue(again, folders) is None
+    again.close()
 
 
 def test_a_damaged_file_is_put_aside(path: Path) -> None:

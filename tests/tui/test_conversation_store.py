@@ -183,14 +183,16 @@ def test_what_was_deleted_long_ago_goes_with_any_program(
     store.add(made.id, None, "user", "one")
     store.delete(made.id)
     assert store.flush()
-    Conversations(store.file).close()
+    Conversations(store.file, forget=lambda gone: None).close()
     store.restore(made.id)
     assert store.flush()
     assert len(store.listed()) == 1
     store.delete(made.id)
     assert store.flush()
     monkeypatch.setattr("localllm.tui.conversations.store.UNDO_S", -1.0)
-    Conversations(store.file).close()
+    Conversations(store.file).close()  # knows of no engine
+    assert store._reading.conversation(made.id) is not None
+    Conversations(store.file, forget=lambda gone: None).close()
     assert store._reading.conversation(made.id) is None
 
 

@@ -71,6 +71,12 @@ class Conversations:
         """How many conversations and messages are not on the disk yet."""
         return self._writer.unsaved
 
+    def unsaved_conversations(self) -> list[int]:
+        """Those with words that are not on the disk, also after `close`."""
+        ids = set(self._writer.rows("conversations"))
+        ids |= {row.get("conversation", 0) for row in self._writer.rows("messages").values()}
+        return [each.id for each in self.listed() if each.id in ids]
+
     @property
     def n_queries(self) -> int:
         """How often the file was asked."""
@@ -91,7 +97,9 @@ class Conversations:
         """Writes what is left, deletes for good what was deleted here, or by any program more than
         a day ago. Why it could not, if so."""
         if self._writer.tried.wait(OPEN_S) and self._writer.trouble is None:
-            gone = set(self._reading.deleted_before(now() - UNDO_S)) | self._deleted
+            gone = set(self._deleted)
+            if self._forget is not None:  # else what the engine keeps of it would stay
+                gone.update(self._reading.deleted_before(now() - UNDO_S))
             for conversation in sorted(gone):
                 self._purge(conversation)
         return self._writer.close()
