@@ -93,8 +93,14 @@ def test_export_writes_and_asks_before_it_replaces(store: Conversations, tmp_pat
 
 def test_the_mouse_chooses_json_and_all_of_them(store: Conversations, tmp_path: Path) -> None:
     async def step(app: Asking, pilot: Pilot[None]) -> None:
+        def marks() -> list[str]:
+            buttons = app.screen.query("#md, #json, #all")
+            return [str(button.render())[1] for button in buttons]
+
+        assert marks() == ["●", " ", " "]  # not by colour alone
         assert await pilot.click("#json")
         await until(pilot, lambda: app.path == "conversation-two.json")
+        assert marks() == [" ", "●", " "]
         assert await pilot.click("#md")
         await until(pilot, lambda: app.path == "conversation-two.md")
         assert await pilot.click("#json")

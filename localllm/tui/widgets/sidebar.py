@@ -184,6 +184,8 @@ class Sidebar(Vertical):
             nothing = "nothing has these words" if filtered else "no conversations yet"
             options.append(Option(Content(nothing), disabled=True))
         self.list.set_options(options)
+        if here is None:
+            here = self.current
         if here is not None and here in self._shown:
             self.list.highlighted = self.list.get_option_index(str(here))
         elif found:
