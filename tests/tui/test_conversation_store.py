@@ -83,6 +83,17 @@ def test_a_conversation_without_words_is_not_listed(store: Conversations) -> Non
     assert [c.draft for c in store.listed()] == ["half a thou"]
     assert store.flush()
     assert [c.draft for c in store.listed()] == ["half a thou"]
+    store.create(model="m")
+    gone = store.create(model="m")
+    assert store.flush()
+    assert store._reading.conversation(gone.id) is not None
+    store.create(model="m")  # not even written
+    late = store.create(model="m")
+    store.change(late.id, draft="late")
+    store = _again(store)
+    assert store._reading.conversation(gone.id) is None
+    assert len(store._reading._query("SELECT id FROM conversations")) == 2
+    store.close()
 
 
 def test_what_another_programs_conversation_gets_is_listed(store: Conversations) -> None:

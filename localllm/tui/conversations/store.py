@@ -53,6 +53,7 @@ class Conversations:
         self._forget = forget
         self._growing: dict[int, Row] = {}  # whole rows: what they are part of may be deleted
         self._deleted: set[int] = set()  # by this program
+        self._created: set[int] = set()
         self._writer = Writer(self.file, changed)
         self._reading = Reading(self._writer)
 
@@ -96,12 +97,14 @@ class Conversations:
     def close(self) -> LocalLLMError | None:
         """Writes what is left, deletes for good what was deleted here, or by any program more than
         a day ago. Why it could not, if so."""
-        if self._writer.tried.wait(OPEN_S) and self._writer.trouble is None:
+        if self._writer.settle(OPEN_S):
             gone = set(self._deleted)
             if self._forget is not None:  # else what the engine keeps of it would stay
                 gone.update(self._reading.deleted_before(now() - UNDO_S))
             for conversation in sorted(gone):
                 self._purge(conversation)
+            for conversation in self._reading.empty(now() - UNDO_S, self._created):
+                self._writer.purge(conversation)
         return self._writer.close()
 
     def _purge(self, conversation: int) -> None:
@@ -131,6 +134,7 @@ class Conversations:
         made = Conversation(
             new_id(), title, model, system, dict(params or {}), think, moment, moment
         )
+        self._created.add(made.id)
         return self.put(made)
 
     def put(self, conversation: Conversation) -> Conversation:
