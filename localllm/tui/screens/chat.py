@@ -51,6 +51,28 @@ class ChatScreen(Actions):
 
     # ---- conversations
 
+    def action_stop(self) -> None:
+        """In the list of conversations, out of what is entered there first."""
+        sidebar = self._focused_sidebar()
+        if sidebar is not None:
+            sidebar.action_leave()
+        else:
+            super().action_stop()
+
+    def action_page(self, pages: int) -> None:
+        """Of the list of conversations, where that has the focus."""
+        sidebar = self._focused_sidebar()
+        if sidebar is not None:
+            sidebar.page(pages)
+        else:
+            super().action_page(pages)
+
+    def _focused_sidebar(self) -> Sidebar | None:
+        sidebar, focused = self.sidebar, self.focused
+        if sidebar is None or focused is None or not sidebar.display:
+            return None
+        return sidebar if sidebar in focused.ancestors_with_self else None
+
     @property
     def sidebar(self) -> Sidebar | None:
         """The list of conversations, once it was shown."""

@@ -324,6 +324,17 @@ class Sidebar(Vertical):
         else:
             self.post_message(self.Left())
 
+    def page(self, pages: int) -> None:
+        """A page of the list up (-1) or down (1); farther: to its first or last line."""
+        if pages == -1:
+            self.list.action_page_up()
+        elif pages == 1:
+            self.list.action_page_down()
+        elif pages < 0:
+            self.list.action_first()
+        else:
+            self.list.action_last()
+
     def say(self, text: str) -> None:
         """A line below the list."""
         self.query_one("#said", Static).update(Content(escape_line(text)))
