@@ -326,14 +326,8 @@ class Sidebar(Vertical):
 
     def page(self, pages: int) -> None:
         """A page of the list up (-1) or down (1); farther: to its first or last line."""
-        if pages == -1:
-            self.list.action_page_up()
-        elif pages == 1:
-            self.list.action_page_down()
-        elif pages < 0:
-            self.list.action_first()
-        else:
-            self.list.action_last()
+        names = {-1: "page_up", 1: "page_down"}
+        getattr(self.list, f"action_{names.get(pages, 'first' if pages < 0 else 'last')}")()
 
     def say(self, text: str) -> None:
         """A line below the list."""
