@@ -32,9 +32,7 @@ _REFERENCE = re.compile(
                        | (?P<bare>(?:\\\ |[^\s"'])+) )""",
     re.VERBOSE,
 )
-_UNFINISHED = re.compile(
-    r"""(?:^|(?<=\s))@(?:"(?P<quoted>[^"\n]*)|(?P<bare>(?:\\ |[^\s"'])*))$"""
-)
+_UNFINISHED = re.compile(r"""(?:^|(?<=\s))@(?:"(?P<quoted>[^"\n]*)|(?P<bare>(?:\\ |[^\s"'])*))$""")
 _AFTER = ".,;:!?)]}"  # what a sentence may put after a name
 _HINT = r"To send an @ that names no file: \@"
 
@@ -210,9 +208,7 @@ def _files(match: re.Match[str]) -> Iterator[tuple[str, str]]:
             continue  # cannot be typed either
         whole = folder + name
         quoted = match["quoted"] is not None or any(c.isspace() or c == "'" for c in whole)
-        yield (
-            f'@"{whole}' + ("" if name.endswith("/") else '"') if quoted else f"@{whole}"
-        ), name
+        yield (f'@"{whole}' + ("" if name.endswith("/") else '"') if quoted else f"@{whole}"), name
 
 
 def _regular_size(path: Path, shown: str) -> int:

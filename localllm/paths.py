@@ -64,6 +64,11 @@ class Paths:
         """What was computed of conversations, by model."""
         return self.cache / "kv"
 
+    @property
+    def kept_conversations(self) -> Path:
+        """Which of it was computed for which conversation of `chat`."""
+        return self.cache / "conversations"
+
 
 def resolve(platform: str, env: Mapping[str, str]) -> Paths:
     """The folders for a `sys.platform` value and an environment."""

@@ -16,6 +16,8 @@ RANKS = {
     "cli": 6,
     "tui": 6,
     "remote_session": 5,
+    "pooled_session": 5,
+    "openai_session": 5,
     "session": 5,
     "server": 4,
     "engine": 4,
@@ -41,6 +43,8 @@ ALSO = {
     ("params", "errors"),
     ("server", "engine"),
     ("remote_session", "session"),
+    ("pooled_session", "session"),
+    ("openai_session", "session"),
     ("cli", "tui"),
 }
 #: Only these touch the native module; only localllm/native.py touches the compiled one.

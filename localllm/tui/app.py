@@ -6,6 +6,7 @@ import contextlib
 import signal
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 from textual.message import Message
@@ -19,6 +20,10 @@ from localllm.tui import themes
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.keys import KEYS
 from localllm.tui.opening import AnySession, Beginning, Described, LoadOptions, Opener
+
+if TYPE_CHECKING:
+    from localllm.tui.library import Library
+    from localllm.tui.pulls import Pulls
 
 
 class ChatApp(App[None]):
@@ -63,8 +68,11 @@ class ChatApp(App[None]):
         *,
         conversation: int | None = None,
         config: Path | None = None,
+        library: Library | None = None,
+        pulls: Pulls | None = None,
     ) -> None:
         super().__init__()
+        self._library, self._pulls = library, pulls
         self.opener, self.store = opener, store
         self.beginning = beginning or Beginning()
         self.options: LoadOptions = self.beginning.options
@@ -110,9 +118,35 @@ class ChatApp(App[None]):
         for screen in self.screen_stack:
             if isinstance(screen, ChatScreen):
                 await screen.end_answer()
+        if self._pulls is not None:
+            self._pulls.close()
         self.exit()
 
     # ---- the model
+
+    @property
+    def library(self) -> Library:
+        """The models that there are."""
+        if self._library is None:
+            from localllm.tui.library import LocalLibrary, ServedLibrary
+
+            local = self.opener.is_local
+            self._library = LocalLibrary(paths.current()) if local else ServedLibrary(self.opener)
+        return self._library
+
+    @property
+    def pulls(self) -> Pulls | None:
+        """The pulls of this program; None where nothing can be pulled."""
+        if self._pulls is None and self.opener.is_local:
+            from localllm.tui.pulls import Pulls, StoreBring
+
+            self._pulls = Pulls(StoreBring(paths.current()))
+        return self._pulls
+
+    @property
+    def pull_line(self) -> str:
+        """What is said of the pulls beside other figures."""
+        return self._pulls.line() if self._pulls is not None else ""
 
     @property
     def model_label(self) -> str:

@@ -134,8 +134,8 @@ class Reader:
                 self._code = None
                 self._tail = "".join(lines[n + 1 :])
                 return [code.leaf("".join(lines[:n]).removesuffix("\n"), closed=True)]
-        # The last line stays: a piece is never empty, and what ends the code may still come.
-        if len(lines) > CODE_LINES:
+        # A whole line and the last one stay: what ends the code may come next, and no piece is empty.
+        if len(lines) > CODE_LINES + 1:
             self._tail = "".join(lines[CODE_LINES:])
             return [code.piece("".join(lines[:CODE_LINES]).removesuffix("\n"))]
         if len(self._tail) > LONG:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from localllm.params import GenerateParams
-from localllm.session import Chunk, SessionInfo, Stats
+if TYPE_CHECKING:
+    from localllm.params import GenerateParams
+    from localllm.session import Chunk, SessionInfo, Stats
 
 Message = Mapping[str, Any]  # {"role", "content"}, and "images" where the model takes them
 

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
+from tui.fakes import FakeOpener, FakeSession
 
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.kinds import Message
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.opening import Beginning
 from localllm.tui.screens.chat import ChatScreen
-from tui.fakes import FakeOpener, FakeSession
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 class Driven:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from textual.widgets import Input
+from tui.driving import Driven, drive
+from tui.fakes import FakeOpener, FakeSession, Thought
 
 from localllm.errors import ContextFullError, LocalLLMError
 from localllm.session import Chunk
@@ -16,8 +18,6 @@ from localllm.tui.screens.help import HelpScreen
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Chip
 from localllm.tui.widgets.message import MessageView, Notice
-from tui.driving import Driven, drive
-from tui.fakes import FakeOpener, FakeSession, Thought
 
 
 def test_question_and_answer(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_the_mouse(tmp_path: Path) -> None:
 
     async def click(d: Driven, selector: str, word: str, n: int = -1) -> None:
         widget = list(d.app.screen.query(selector))[n]
-        x = widget.render_line(0).text.index(word) + 1
+        x = widget.render_line(0).text.index(word) + len(word) // 2
         await d.pilot.click(widget, offset=(x, 0))
         await d.pilot.pause()
 
@@ -425,7 +425,7 @@ def test_lines_and_history(tmp_path: Path) -> None:
         assert d.chat.composer.text == "second"
         await d.press("up", "up", "up", "up")
         assert d.chat.composer.text == "a\nb\nc"
-        await d.press("down", "down")
+        await d.press("down", "down", "down")  # two of them within the text
         assert d.chat.composer.text == "second"
         await d.press("down")
         assert d.chat.composer.text == "draft"
@@ -445,7 +445,7 @@ def test_commands(tmp_path: Path) -> None:
             "/set temperature 9": "out of range",
             "/stats": "there is no answer yet",
             "/think low": "reasoning: low",
-            "/show": "context of 4,096 tokens",
+            "/show": "of 4,096 tokens",
             "/hlep": "Did you mean /help?",
             "/help set": "change a parameter",
         }.items():

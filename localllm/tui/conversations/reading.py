@@ -14,7 +14,7 @@ from localllm.tui.conversations.tree import Tree
 from localllm.tui.conversations.unwritten import Row
 from localllm.tui.conversations.writer import Writer
 
-_OPEN_S = 5.0  # how long the first reading waits for the file to be opened
+OPEN_S = 5.0  # how long the first reading waits for the file to be opened
 _IDS = 500  # of one query; SQLite's limit was 999 once
 _CONVERSATION = ", ".join(("id", *rows.CONVERSATION))
 _MESSAGE = ", ".join(("id", *rows.MESSAGE))
@@ -32,6 +32,7 @@ class Reading:
         self._writer = writer
         self.trouble: LocalLLMError | None = None
         self.n_queries = 0
+        self._patience_s = OPEN_S
 
     @property
     def path(self) -> Path:
@@ -201,7 +202,8 @@ class Reading:
     def _query(self, sql: str, args: Iterable[Any] = ()) -> list[Row]:
         """No rows where the file cannot be read."""
         writer = self._writer
-        writer.tried.wait(_OPEN_S)
+        writer.tried.wait(self._patience_s)
+        self._patience_s = 0.0
         if not writer.readable:
             return []
         self.n_queries += 1

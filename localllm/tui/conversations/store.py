@@ -23,7 +23,7 @@ from localllm.tui.conversations.kinds import (
     Opened,
     now,
 )
-from localllm.tui.conversations.reading import Reading
+from localllm.tui.conversations.reading import OPEN_S, Reading
 from localllm.tui.conversations.schema import new_id
 from localllm.tui.conversations.titles import title_of
 from localllm.tui.conversations.unwritten import Row, as_json, clean
@@ -90,7 +90,7 @@ class Conversations:
     def close(self) -> LocalLLMError | None:
         """Writes what is left, deletes for good what was deleted here, or by any program more than
         a day ago. Why it could not, if so."""
-        if self._writer.tried.is_set() and self._writer.trouble is None:
+        if self._writer.tried.wait(OPEN_S) and self._writer.trouble is None:
             gone = set(self._reading.deleted_before(now() - UNDO_S)) | self._deleted
             for conversation in sorted(gone):
                 self._purge(conversation)
@@ -131,6 +131,10 @@ class Conversations:
         row = rows.conversation_row(made)
         self._writer.put("conversations", made.id, row)
         return rows.conversation_of(made.id, row, row["tags"])
+
+    def touch(self, conversation: int, moment: float) -> None:
+        """Says when it was used last (seconds since 1970): what lists are sorted by."""
+        self._writer.put("conversations", conversation, {"updated": moment})
 
     def change(self, conversation: int, **fields: Any) -> None:
         """Sets fields of `Conversation`: title, model, system, params, think, pinned, tags,

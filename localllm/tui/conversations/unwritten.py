@@ -113,6 +113,8 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
             connection.execute("DELETE FROM messages WHERE conversation = ?", (id,))
             connection.execute("DELETE FROM tags WHERE conversation = ?", (id,))
             connection.execute("DELETE FROM conversations WHERE id = ?", (id,))
+        if batch.purged:  # deleted words stay in the index until its parts are merged
+            connection.execute("INSERT INTO words(words) VALUES ('optimize')")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:  # some errors, a full disk among them, end it themselves

@@ -76,7 +76,7 @@ class Writer:
         """Waits until all is on the disk; whether it is."""
         with self._wake:
             self._wake_at(0.0)
-            return self._wake.wait_for(lambda: not self._unwritten, timeout)
+            return self._wake.wait_for(lambda: self.tried.is_set() and not self._unwritten, timeout)
 
     def note(self, text: str) -> None:
         """A plain line for the user."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from localllm import attachments, slash
 from localllm.errors import LocalLLMError
@@ -13,6 +13,9 @@ from localllm.tui.screens.talk import NOTHING, Talk
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView
+
+if TYPE_CHECKING:
+    from localllm.tui.screens.chat import ChatScreen
 
 _SUFFIXES = {
     "python": "py", "py": "py", "javascript": "js", "js": "js", "typescript": "ts", "ts": "ts",
@@ -179,7 +182,7 @@ class Actions(Talk):
             from localllm.tui.screens import chat_commands
 
             self.composer.take()
-            if not await chat_commands.run(self, *command):
+            if not await chat_commands.run(cast("ChatScreen", self), *command):
                 self.composer.show(text)  # to be put right
             return
         try:

@@ -6,11 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localllm.errors import ContextFullError, LocalLLMError
 from localllm.plain_text import escape_line
@@ -53,14 +51,6 @@ class Talk(Screen[None]):
         self._load_line = ""
         self._drawn, self._computed = 0.0, 0.0
         self.n_draws = 0
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="main"):
-            yield self._title
-            yield self.transcript
-            yield self._status
-            yield self.composer
-        yield Footer()
 
     async def on_mount(self) -> None:
         self.set_interval(DRAW_S, self.tick)
@@ -224,6 +214,9 @@ class Talk(Screen[None]):
             await self._finish(answering, answer, piece.finish_reason)
         self.show_lines()
 
+    def ended(self, answering: Answering, reason: str) -> None:
+        """An answer has ended: for those who watch."""
+
     async def _finish(self, answering: Answering, answer: Message, reason: str) -> None:
         self.answering = self.answer = None
         text = self._before + answering.text
@@ -247,6 +240,7 @@ class Talk(Screen[None]):
             elif not answering.error.hint:
                 answering.error.hint = "F5 asks again, Ctrl+O opens another model."
             self.say(answering.error)
+        self.ended(answering, reason)
         for note in answering.session.notes:
             self.say_line(note)
         if self.queued and answering.error is None and not answering.stopping:
