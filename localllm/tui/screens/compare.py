@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Button, Footer, Input, Select, Static
 
 from localllm.errors import LocalLLMError
@@ -29,6 +28,7 @@ from localllm.tui.comparing import (
 )
 from localllm.tui.model_texts import error_text
 from localllm.tui.opening import LoadOptions, Opener
+from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
 from localllm.tui.widgets.live_bar import bar, seconds_text, speed_text
 
@@ -37,7 +37,7 @@ _TOGETHER = "Both at once: each is slower than it would be alone"
 _IN_TURN = "One after the other: the memory has no room for both at once"
 
 
-class CompareScreen(Screen[Compared | None]):
+class CompareScreen(KeyedScreen[Compared | None]):
     """Ends with the answer to go on with, or with None."""
 
     TITLE = "Compare two models"

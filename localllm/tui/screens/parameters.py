@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Button, Footer, Input, Select, Static, TextArea
 
 from localllm.errors import LocalLLMError
@@ -19,12 +18,13 @@ from localllm.params import COMMON, PARAMETERS, THINK
 from localllm.plain_text import escape, escape_line
 from localllm.tui.presets import Presets, Wishes
 from localllm.tui.screens.confirm import ConfirmScreen
+from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.parameter_field import ParameterField
 
 _AS_MODEL = "as the model does"
 
 
-class ParametersScreen(Screen["Wishes | None"]):
+class ParametersScreen(KeyedScreen[Wishes | None]):
     """Ends with the wishes, or with None where nothing is to change."""
 
     TITLE = "Settings of this conversation"
