@@ -207,7 +207,7 @@ def test_a_failed_pull_says_why(
     places: Paths, server: FaultServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered(server, monkeypatch, GOOD)
-    server.script(*[Fault("status", 404)] * 20)
+    server.play([Fault("status", 404)] * 20)
     pulls = Pulls(StoreBring(places))
     pulls.start("me/teeny")
     failed = over(pulls)
