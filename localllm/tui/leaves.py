@@ -134,7 +134,7 @@ class Reader:
                 self._code = None
                 self._tail = "".join(lines[n + 1 :])
                 return [code.leaf("".join(lines[:n]).removesuffix("\n"), closed=True)]
-        # A whole line and the last one stay: what ends the code may come next, and no piece is empty.
+        # A whole line and the last one stay: no piece is empty when the end of the code comes next.
         if len(lines) > CODE_LINES + 1:
             self._tail = "".join(lines[CODE_LINES:])
             return [code.piece("".join(lines[:CODE_LINES]).removesuffix("\n"))]

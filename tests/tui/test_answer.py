@@ -129,7 +129,9 @@ class Shown(App[None]):
 
 
 def words(n: int, seed: int) -> str:
-    return " ".join(random.Random(seed).choices("some words of an answer here".split(), k=n))
+    return " ".join(
+        random.Random(seed).choices(["some", "words", "of", "an", "answer", "here"], k=n)
+    )
 
 
 def answer_of_4k_tokens() -> str:

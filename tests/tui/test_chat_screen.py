@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -555,7 +554,7 @@ def test_every_key_of_the_table_does_something(tmp_path: Path) -> None:
     from localllm.tui.keys import KEYS
     from localllm.tui.widgets.composer import Editor
 
-    places: dict[str, tuple[Callable[..., object], ...]] = {
+    places: dict[str, tuple[type, ...]] = {
         "everywhere": (), "editor": (Editor,), "message": (MessageView,), "code": (CodeBlock,),
     }  # fmt: skip
 

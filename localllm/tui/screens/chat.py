@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Footer
 
+from localllm.plain_text import escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.keys import bindings
 from localllm.tui.live import History, Sampler
 from localllm.tui.screens.chat_actions import Actions
 from localllm.tui.widgets.live_bar import LiveBar
 
+if TYPE_CHECKING:
+    from localllm.tui.widgets.sidebar import Sidebar
+
 _LIVE_S = 0.5
+_WIDE = 100
+"""Cells from which the list of conversations stays beside the messages."""
 
 
 class ChatScreen(Actions):
@@ -37,6 +46,138 @@ class ChatScreen(Actions):
 
     async def on_mount(self) -> None:
         self.set_interval(_LIVE_S, self._watch)
+        if self.app.size.width >= _WIDE:
+            self.call_after_refresh(self._show_sidebar)
+
+    # ---- conversations
+
+    @property
+    def sidebar(self) -> Sidebar | None:
+        """The list of conversations, once it was shown."""
+        found = self.query("Sidebar")
+        return cast("Sidebar", found.first()) if found else None
+
+    async def _show_sidebar(self) -> Sidebar:
+        sidebar = self.sidebar
+        if sidebar is None:
+            from localllm.tui.widgets.sidebar import Sidebar
+
+            sidebar = Sidebar(self.app.store, id="sidebar")
+            sidebar.current = self.conversation.id if self.conversation else None
+            await self.mount(sidebar, before="#main")
+        sidebar.display = True
+        return sidebar
+
+    async def action_sidebar(self) -> None:
+        sidebar = self.sidebar
+        if sidebar is not None and sidebar.display:
+            self._leave_sidebar(sidebar, hide=True)
+        else:
+            (await self._show_sidebar()).list.focus()
+
+    def _leave_sidebar(self, sidebar: Sidebar, *, hide: bool) -> None:
+        sidebar.display = not hide
+        self.composer.editor.focus()
+
+    def changed(self) -> None:
+        if (sidebar := self.sidebar) is not None:
+            sidebar.current = self.conversation.id if self.conversation else None
+            sidebar.reload()
+
+    async def on_sidebar_chosen(self, event: Sidebar.Chosen) -> None:
+        event.stop()
+        await self.show_conversation(event.conversation)
+        if (sidebar := self.sidebar) is not None:
+            self._leave_sidebar(sidebar, hide=self.app.size.width < _WIDE)
+
+    def on_sidebar_changed(self, event: Sidebar.Changed) -> None:
+        event.stop()
+        self.renew()
+        self.show_lines()
+
+    async def on_sidebar_deleted(self, event: Sidebar.Deleted) -> None:
+        event.stop()
+        if self.conversation is not None and self.conversation.id == event.conversation:
+            await self.show_conversation(None)
+
+    def on_sidebar_export_wanted(self, event: Sidebar.ExportWanted) -> None:
+        event.stop()
+        self.export(event.conversation)
+
+    def on_sidebar_left(self, event: Sidebar.Left) -> None:
+        event.stop()
+        if (sidebar := self.sidebar) is not None:
+            self._leave_sidebar(sidebar, hide=self.app.size.width < _WIDE)
+
+    def action_search(self, text: str = "") -> None:
+        from localllm.tui.conversations.kinds import Hit
+        from localllm.tui.screens.search import SearchScreen
+
+        async def found(hit: Hit | None) -> None:
+            if hit is not None:
+                await self.show_conversation(hit.conversation, at=hit.message)
+
+        self.app.push_screen(SearchScreen(self.app.store, text), found)
+
+    def action_export(self, path: str = "") -> None:
+        if self.conversation is not None:
+            self.export(self.conversation.id, path)
+
+    def export(self, conversation: int, path: str = "") -> None:
+        """Asks where to, and writes a conversation to a file."""
+        from localllm.tui.screens.transfer import ExportScreen
+
+        def done(written: Path | None) -> None:
+            if written is not None:
+                self.app.notify(f"Exported {escape_line(str(written))}", markup=False)
+
+        opened = self.app.store.open(conversation, 1)
+        self.app.push_screen(ExportScreen(self.app.store, opened.conversation, path), done)
+
+    def action_import(self) -> None:
+        from localllm.tui.conversations.importing import Imported
+        from localllm.tui.screens.transfer import ImportScreen
+
+        def done(imported: Imported | None) -> None:
+            if imported is not None:
+                n = len(imported.conversations)
+                notes = "".join(f"\n{escape_line(note)}" for note in imported.notes[:5])
+                self.app.notify(
+                    f"Imported {n:,} conversation{'' if n == 1 else 's'}{notes}", markup=False
+                )
+                self.changed()
+
+        self.app.push_screen(ImportScreen(self.app.store), done)
+
+    # ---- what is asked of answers
+
+    def action_parameters(self) -> None:
+        from localllm.tui.presets import Presets, Wishes
+        from localllm.tui.screens.parameters import ParametersScreen
+
+        conversation, session = self.renew(), self.app.session
+        described = self.app.described
+
+        def done(wishes: Wishes | None) -> None:
+            if wishes is not None:
+                self.app.store.change(
+                    conversation.id, system=wishes.system, params=dict(wishes.params),
+                    think=wishes.think,
+                )  # fmt: skip
+
+        self.app.push_screen(
+            ParametersScreen(
+                Wishes(conversation.system, conversation.params, conversation.think),
+                Presets(self.app.config),
+                own_system=described.system if described else "",
+                usual={
+                    **(session.info.recommended if session else {}),
+                    **(described.sampling if described else {}),
+                },
+                can_think=session.info.can_think if session else True,
+            ),
+            done,
+        )
 
     # ---- figures
 

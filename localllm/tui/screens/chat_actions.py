@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from localllm import attachments, slash
 from localllm.errors import LocalLLMError
+from localllm.plain_text import escape_line
 from localllm.tui.conversations.kinds import Attachment, Message
 from localllm.tui.dialogue import last_question
 from localllm.tui.screens.talk import NOTHING, Talk
@@ -232,8 +234,8 @@ class Actions(Talk):
 
         name = f"code.{_SUFFIXES.get(event.block.language.lower(), 'txt')}"
 
-        def saved(path: str | None) -> None:
-            if path:
-                self.app.notify(f"Saved {path}", timeout=3, markup=False)
+        def saved(path: Path | None) -> None:
+            if path is not None:
+                self.app.notify(f"Saved {escape_line(str(path))}", timeout=3, markup=False)
 
         self.app.push_screen(SaveScreen("this code", name, code), saved)

@@ -200,7 +200,7 @@ DONE_BY: dict[str, Callable[[ChatScreen, str], Any]] = {
     "copy": _copy,
     "edit": _edit,
     "clear": lambda chat, argument: chat.action_new_chat(),
-    "save": lambda chat, argument: chat.action_export(argument),
+    "save": lambda chat, argument: chat.action_export(argument.removeprefix("--force").strip()),
     "load": _load,
     "models": lambda chat, argument: chat.action_models(),
     "search": _search,

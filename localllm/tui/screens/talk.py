@@ -90,6 +90,7 @@ class Talk(Screen[None]):
         self.composer.history = [each.content for each in opened.messages if each.role == "user"]
         self.composer.show(opened.conversation.draft)
         self.show_lines()
+        self.changed()
 
     async def reopen(self, at: int | None = None) -> None:
         """Shows the conversation as it is now."""
@@ -136,6 +137,8 @@ class Talk(Screen[None]):
         await self.transcript.cut(parent)
         await self.transcript.add(MessageView(self.fresh(question)))
         self.transcript.follow()
+        self.renew()
+        self.changed()
         await self.answer_to(question.id)
 
     async def answer_to(self, parent: int, once: Mapping[str, Any] = NOTHING) -> None:
@@ -213,6 +216,9 @@ class Talk(Screen[None]):
         if piece.finish_reason is not None:
             await self._finish(answering, answer, piece.finish_reason)
         self.show_lines()
+
+    def changed(self) -> None:
+        """Another conversation is shown, or this one is another now: for those who list them."""
 
     def ended(self, answering: Answering, reason: str) -> None:
         """An answer has ended: for those who watch."""

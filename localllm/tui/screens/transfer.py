@@ -21,10 +21,10 @@ class ExportScreen(PathDialog[Path]):
 
     ENDINGS = exporting.KINDS
 
-    def __init__(self, store: Conversations, conversation: Conversation) -> None:
+    def __init__(self, store: Conversations, conversation: Conversation, path: str = "") -> None:
         super().__init__(
             "Export to Markdown (the shown branch, to read) or JSON (all, to import again):",
-            exporting.file_name(conversation, ".md"),
+            path or exporting.file_name(conversation, ".md"),
         )
         self._store, self._conversation = store, conversation
         self._all = False
