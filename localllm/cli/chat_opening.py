@@ -160,11 +160,12 @@ class LocalOpener:
                 raise CancelledError(f"loading {found.label} was stopped")
             progress(share)
 
+        show(0.0)
         carried = found.settings
         # Another machine's number of threads may be more than makes sense here.
         n_threads = min(carried.at_load("num_thread"), os.cpu_count() or 1)
         with hints(found):
-            return open_pool(
+            opened = open_pool(
                 found.path,
                 self._kept(),
                 engine=opening.engine,
@@ -180,6 +181,8 @@ class LocalOpener:
                 progress=show,
                 notice=notice,
             )
+        progress(1.0)
+        return opened
 
     def _served(self, found: Found, opening: Opening, notice: Notice) -> AnySession | None:
         """The session of a running server that serves this model."""

@@ -47,7 +47,6 @@ class OpenAISession:
         )
         self.stats = Stats()
         self.notes: tuple[str, ...] = ()
-        self.answer = None
         self.conversation = ""
         self._plain = False  # the server takes only what OpenAI's own does
         self._used = 0
