@@ -15,6 +15,7 @@ from tui.fakes import FakeOpener, FakeSession
 from localllm.errors import FileError
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.store import Conversations
+from localllm.tui.screens.compare import CompareScreen
 from localllm.tui.screens.figures import FiguresScreen
 from localllm.tui.screens.models import ModelsScreen
 from localllm.tui.screens.parameters import ParametersScreen
@@ -273,8 +274,10 @@ def test_fast_start_imports_little() -> None:
     code = "import localllm.tui.app, localllm.tui.screens.chat, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names = set(done.stdout.split())
-    heavy = {"pygments.lexers", "markdown_it", "pypdf", "numpy", "httpx2", "localllm.engine.open",
-             "localllm.tui.screens.models", "localllm.tui.screens.search", "prompt_toolkit"}  # fmt: skip
+    heavy = {
+        *("pygments.lexers", "markdown_it", "pypdf", "numpy", "httpx2", "prompt_toolkit"),
+        *("localllm.engine.open", "localllm.tui.screens.models", "localllm.tui.screens.search"),
+    }
     assert not heavy & names
 
 
@@ -295,3 +298,27 @@ def test_asyncio_is_not_blocked_by_a_slow_load(tmp_path: Path) -> None:
         await asyncio.sleep(0)
 
     drive(body, tmp_path, opener=opener, loaded=False)
+
+
+def test_compare_and_go_on_with_one(tmp_path: Path) -> None:
+    one, two = FakeSession([["from one"]]), FakeSession([["from two"]])
+    opener = FakeOpener({"one": one, "two": two}, default="one")
+
+    async def body(d: Driven) -> None:
+        await d.ask("before")
+        await d.type("which?")
+        await d.press("f4")
+        await d.until(lambda: isinstance(d.app.screen, CompareScreen))
+        await d.until(lambda: "which?" in d.text)
+        screen = d.app.screen
+        assert isinstance(screen, CompareScreen)
+        screen.views[1].offer(["one", "two"], "two")
+        await d.press("enter")
+        await d.until(lambda: "from two" in d.text)
+        await d.until(lambda: screen.comparison is not None and screen.comparison.is_over)
+        await d.press("f3")
+        await d.until(lambda: d.app.screen is d.chat and d.app.model == "two")
+        assert d.contents == ["before", "from one", "which?", "from two"]
+        assert d.chat.composer.text == ""
+
+    drive(body, tmp_path, opener=opener)
