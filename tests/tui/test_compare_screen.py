@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select
 from tui.fakes import FakeOpener, FakeSession, Thought
+from tui.waiting import until
 
 from localllm.errors import ArgumentError, FileError, LocalLLMError
 from localllm.params import GenerateParams
@@ -32,14 +32,6 @@ def opener(left: FakeSession, right: FakeSession, n_bytes: int = 1000, **more: A
     names = ("a:1b", "b:2b")
     described = {name: Described(name, name, file_bytes=n_bytes) for name in names}
     return FakeOpener({"a:1b": left, "b:2b": right}, described=described, **more)
-
-
-async def until(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        await pilot.pause()
-        await asyncio.sleep(0.005)
 
 
 Body = Callable[[Pilot[Any], CompareScreen, list[Compared | None]], Coroutine[Any, Any, None]]

@@ -30,6 +30,7 @@ from localllm.tui.model_texts import error_text
 from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
+from localllm.tui.widgets.field import Field
 from localllm.tui.widgets.live_bar import bar, seconds_text, speed_text
 
 EVERY_S = 0.1  # at most ten redraws a second
@@ -95,7 +96,7 @@ class CompareScreen(KeyedScreen[Compared | None]):
         self._phase = ""
 
     def compose(self) -> ComposeResult:
-        yield Input(
+        yield Field(
             self._question, placeholder="One question to both; Enter asks",
             id="question", compact=True,
         )  # fmt: skip
