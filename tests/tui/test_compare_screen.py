@@ -175,6 +175,29 @@ def test_mouse_and_a_second_question() -> None:
     use(models, body, question="")
 
 
+def test_a_question_of_more_lines_is_asked_whole() -> None:
+    left = FakeSession([["one"]])
+    question = "Why?\n\n  code\n"
+
+    async def body(pilot: Pilot[Any], screen: CompareScreen, ended: list[Compared | None]) -> None:
+        assert screen.query_one("#question", Input).value == "Why? code"
+        await pilot.press("f5")
+        await until(pilot, lambda: "F2 or F3" in said(screen))
+        assert left.asked[0][0][0]["content"] == question
+
+    use(opener(left, FakeSession()), body, question=question)
+
+
+def test_the_second_is_another_one_than_the_first() -> None:
+    async def body(pilot: Pilot[Any], screen: CompareScreen, ended: list[Compared | None]) -> None:
+        assert [view.name_chosen for view in screen.views] == ["a:1b", "b:2b"]
+        screen.on_compare_screen_named(CompareScreen.Named(["b:2b", "a:1b"]))
+        await pilot.pause()
+        assert [view.name_chosen for view in screen.views] == ["a:1b", "b:2b"]
+
+    use(opener(FakeSession(), FakeSession()), body, names=("a:1b", ""))
+
+
 def test_a_model_of_the_users_own_is_offered() -> None:
     models = opener(FakeSession(), FakeSession())
     models.sessions["./mine.gguf"] = FakeSession([["mine"]])
