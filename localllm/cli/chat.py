@@ -25,6 +25,7 @@ from localllm.errors import ArgumentError, LocalLLMError
 if TYPE_CHECKING:
     from localllm.openai_session import Endpoint
     from localllm.tui.conversations.kinds import Forgotten
+    from localllm.tui.conversations.store import Conversations
     from localllm.tui.opening import Beginning, Opener
 
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 @click.option(
     "--api-key", metavar="KEY|@FILE", help="What that server asks for. [default: LOCALLLM_API_KEY]"
 )
+@click.option("--list", "listed", is_flag=True, help="Print the conversations that are kept.")
+@click.option("--export", metavar="FILE", help="Write them to a .json or .md file.")
+@click.option("--import", "bring", metavar="FILE", help="Add those of a JSON file.")
+@click.option("--only", metavar="WORDS", help="List or export what has them in its title or tags.")
 @parameter_options
 @beginning_options
 @loading_options
@@ -48,6 +53,9 @@ def command(model: str | None, url: str | None, api_key: str | None, **options: 
 
     F1 shows the keys, Ctrl-P all that can be done.
     """
+    kept = {name: options.pop(name) for name in ("listed", "export", "bring", "only")}
+    if any(value for value in kept.values()):
+        return _kept(kept)
     system, think, wished = system_of(options), think_of(options), opening_of(options)
     endpoint = _endpoint(url, api_key, wished)
     _require_terminal()
@@ -62,6 +70,20 @@ def command(model: str | None, url: str | None, api_key: str | None, **options: 
     if endpoint is None and model is not None:
         opening.find(model)  # an error here is one of the command line; pulls it
     return _talk(_opener(model, endpoint, wished), beginning)
+
+
+def _kept(wanted: dict[str, Any]) -> int:
+    """Lists, exports or imports, which needs no terminal and no model."""
+    asked = [name for name in ("listed", "export", "bring") if wanted[name]]
+    if len(asked) != 1 or (wanted["only"] and wanted["bring"]):
+        raise ArgumentError(
+            "--list, --export and --import exclude each other, and --only is for the first two"
+        )
+    from localllm.cli import kept_chats
+    from localllm.tui.conversations.store import Conversations
+
+    texts = {name: wanted[name] or "" for name in ("only", "export", "bring")}
+    return kept_chats.run(Conversations(), listed=wanted["listed"], **texts)
 
 
 def _endpoint(url: str | None, api_key: str | None, wished: Opening) -> Endpoint | None:
@@ -126,5 +148,18 @@ def _talk(opener: Opener, beginning: Beginning) -> int:
         opener.close()
     if trouble is not None:
         output.print_error(trouble)
+        _rescue(store)
         return 1
     return app.return_code or 0
+
+
+def _rescue(store: Conversations) -> None:
+    """What could not be saved is put where it can be, and the user told so."""
+    import tempfile
+    from pathlib import Path
+
+    from localllm.tui.conversations.exporting import rescue
+
+    path = rescue(store, [Path.home(), Path(tempfile.gettempdir())])
+    if path is not None:
+        output.say(output.escape_line(f"It is in {path} instead: localllm chat --import {path}"))

@@ -157,8 +157,9 @@ class ChatApp(App[None]):
 
     @property
     def model_label(self) -> str:
-        """The open model's name for people, escaped."""
-        return escape_line((self.described.label if self.described else self.model)[:80])
+        """The open model's name for people, escaped; of a path its last part."""
+        label = self.described.label if self.described else self.model
+        return escape_line((label.rpartition("/")[2] if label.startswith("/") else label)[:80])
 
     def load(self, name: str, options: LoadOptions | None = None) -> None:
         """Opens a model in the background; `Loaded` or `LoadFailed` follows."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from localllm.attachments import with_files
 from localllm.params import GenerateParams
+from localllm.session import Stats
 from localllm.tui.conversations.kinds import Conversation, Message
 from localllm.tui.opening import AnySession, Described
 
@@ -72,9 +73,9 @@ def parameters(
     return GenerateParams(**{"seed": secrets.randbits(32), **given})
 
 
-def figures(session: AnySession) -> Mapping[str, Any]:
-    """The counts of the last answer that are kept with it."""
-    stats = dataclasses.asdict(session.stats)
+def kept_figures(of: Stats) -> Mapping[str, Any]:
+    """The counts of an answer that are kept with it."""
+    stats = dataclasses.asdict(of)
     return {name: stats[name] for name in _KEPT_STATS if stats.get(name)}
 
 

@@ -30,6 +30,7 @@ class Key:
 
 _NAMES = {
     "question_mark": "?",
+    "slash": "/",
     "escape": "Esc",
     "left_square_bracket": "[",
     "right_square_bracket": "]",

@@ -136,10 +136,10 @@ class Pulls:
     def start(self, name: str) -> bool:
         """False if that name is being pulled already."""
         with self._lock:
-            before = self._pulls.pop(name, None)
+            before = self._pulls.get(name)
             if before is not None and not before.is_over:
-                self._pulls[name] = before
                 return False
+            self._pulls.pop(name, None)  # it goes to the end of the list
             self._pulls[name] = pull = Pull(name)
             stop = self._stops[name] = threading.Event()
             thread = threading.Thread(

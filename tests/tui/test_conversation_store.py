@@ -83,6 +83,17 @@ def test_a_conversation_without_words_is_not_listed(store: Conversations) -> Non
     assert [c.draft for c in store.listed()] == ["half a thou"]
     assert store.flush()
     assert [c.draft for c in store.listed()] == ["half a thou"]
+    store.create(model="m")
+    gone = store.create(model="m")
+    assert store.flush()
+    assert store._reading.conversation(gone.id) is not None
+    store.create(model="m")  # not even written
+    late = store.create(model="m")
+    store.change(late.id, draft="late")
+    store = _again(store)
+    assert store._reading.conversation(gone.id) is None
+    assert len(store._reading._query("SELECT id FROM conversations")) == 2
+    store.close()
 
 
 def test_what_another_programs_conversation_gets_is_listed(store: Conversations) -> None:
@@ -183,14 +194,16 @@ def test_what_was_deleted_long_ago_goes_with_any_program(
     store.add(made.id, None, "user", "one")
     store.delete(made.id)
     assert store.flush()
-    Conversations(store.file).close()
+    Conversations(store.file, forget=lambda gone: None).close()
     store.restore(made.id)
     assert store.flush()
     assert len(store.listed()) == 1
     store.delete(made.id)
     assert store.flush()
     monkeypatch.setattr("localllm.tui.conversations.store.UNDO_S", -1.0)
-    Conversations(store.file).close()
+    Conversations(store.file).close()  # knows of no engine
+    assert store._reading.conversation(made.id) is not None
+    Conversations(store.file, forget=lambda gone: None).close()
     assert store._reading.conversation(made.id) is None
 
 

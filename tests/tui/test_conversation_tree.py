@@ -49,6 +49,7 @@ class Talking(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.store = Conversations(Path(self.folder.name) / "c.sqlite")
         self.id = self.store.create(title="t").id
+        self.store.change(self.id, draft="so that it stays while it has no messages")
         self.parents: dict[int, int | None] = {}
         self.chosen: dict[int | None, int] = {}
         self.leaf: int | None = None
@@ -130,7 +131,7 @@ class Talking(RuleBasedStateMachine):
 
 TestTalking = Talking.TestCase
 TestTalking.settings = settings(
-    max_examples=100 if FULL else 10,
+    max_examples=100 if FULL else 8,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -110,12 +111,11 @@ class Host(App[None]):
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
         await pilot.pause()
         await asyncio.sleep(0.005)
-    raise AssertionError("it never came true")
 
 
 Use = Callable[[Pilot[Any], Host, ModelsScreen], Coroutine[Any, Any, None]]

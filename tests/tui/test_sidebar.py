@@ -122,6 +122,23 @@ def test_it_lists_chooses_and_leaves(tmp_path: Path) -> None:
     run(tmp_path, step)
 
 
+def test_it_begins_at_the_conversation_that_is_shown(tmp_path: Path) -> None:
+    store = Conversations(tmp_path / "c.sqlite")
+    ids = [store.create(title=title).id for title in ("one", "two", "three")]
+    for id in ids:
+        store.add(id, None, "user", "x")
+
+    async def body() -> None:
+        app = Alone(store)
+        app.sidebar.current = ids[0]
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: app.lines == ["Today", "three", "two", "> one"])
+            assert app.sidebar.highlighted == ids[0]
+
+    asyncio.run(body())
+    store.close()
+
+
 def test_keys_rename_pin_tag_delete_and_undo(tmp_path: Path) -> None:
     async def step(app: Alone, pilot: Pilot[None], store: Conversations) -> None:
         await pilot.press("r")

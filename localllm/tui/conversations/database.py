@@ -15,29 +15,48 @@ from localllm.tui.conversations import schema
 
 WAIT_S = 1.0  # for another program that writes just now
 _BESIDE = ("", "-wal", "-shm", "-journal")
+_UNWRITABLE = ("readonly", "unable to open")
 _DAMAGED = ("malformed", "not a database")
 
 
-def connect(path: Path, *, reads: bool = False) -> sqlite3.Connection:
-    """A connection that any thread may use, one at a time. Raises `sqlite3.Error`."""
-    mode = "rw"  # never makes a file: `prepare` does, with its mode
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
+def connect(path: Path) -> sqlite3.Connection:
+    """The connection that writes; any thread may use it, one at a time. Raises `sqlite3.Error`."""
+    connection = _connection(path, "mode=rw")  # never makes a file: `prepare` does, with its mode
+    try:
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA secure_delete = 1")  # deleted words are overwritten
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """As `connect`; also where nothing may be written, not even the files beside it that readers
+    share. Then what another program writes meanwhile is not seen."""
+    for mode in ("mode=rw", "mode=ro&immutable=1"):
+        connection = _connection(path, mode)
+        try:
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA schema_version").fetchone()
+        except BaseException as e:
+            connection.close()
+            last = mode != "mode=rw" or not isinstance(e, sqlite3.OperationalError)
+            if last or not any(words in str(e) for words in _UNWRITABLE):
+                raise
+        else:
+            return connection
+    raise AssertionError
+
+
+def _connection(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}",
         uri=True,
         timeout=WAIT_S,
         isolation_level=None,
         check_same_thread=False,
     )
-    try:
-        if reads:
-            connection.execute("PRAGMA query_only = 1")
-        else:
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA secure_delete = 1")  # deleted words are overwritten
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def prepare(path: Path) -> tuple[sqlite3.Connection, str]:
@@ -106,6 +125,8 @@ def _put_aside(path: Path, identity: tuple[int, int] | None) -> str:
         return ""
     stamp = moments.iso().replace(":", "").replace("+0000", "Z")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    while aside.exists():
+        aside = aside.with_name(aside.name + "-")
     for suffix in _BESIDE:
         beside = path.with_name(path.name + suffix)
         with contextlib.suppress(FileNotFoundError):
@@ -134,7 +155,7 @@ def error_of(error: sqlite3.Error, path: Path) -> LocalLLMError:
             f"the disk is full: conversations are not saved to {path}",
             f"Free some space where {path.parent} lies. What is new stays here, and is then saved.",
         )
-    if "readonly" in text or "unable to open" in text:
+    if any(words in text for words in _UNWRITABLE):
         return FileError(
             f"conversations are not saved: {path} or its folder cannot be written",
             _other_folder(path),
@@ -173,7 +194,7 @@ class Readers:
             era = self._era
             connection = self._free.pop() if self._free else None
         if connection is None:
-            connection = connect(self._path, reads=True)
+            connection = connect_to_read(self._path)
         try:
             yield connection
         except BaseException:
@@ -189,7 +210,7 @@ class Readers:
         """Another number whenever any program has written to the file. Raises `sqlite3.Error`."""
         with self._lock:
             if self._watch is None:
-                self._watch = connect(self._path, reads=True)
+                self._watch = connect_to_read(self._path)
             return int(self._watch.execute("PRAGMA data_version").fetchone()[0])
 
     def renew(self) -> None:

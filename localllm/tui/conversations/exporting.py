@@ -3,16 +3,18 @@ shown path, to read."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from localllm import moments
-from localllm.errors import ArgumentError
+from localllm.errors import ArgumentError, FileError
 from localllm.store.durable import disk_error, replacing
 from localllm.tui.conversations.kinds import Conversation, Message
 from localllm.tui.conversations.store import Conversations
@@ -39,6 +41,17 @@ def export(store: Conversations, conversations: Sequence[int], path: Path) -> Pa
     except OSError as e:
         raise disk_error("write", path, e, movable=False) from e
     return path
+
+
+def rescue(store: Conversations, folders: Sequence[Path]) -> Path | None:
+    """Writes conversations that could not be saved to the first folder that takes them; None if
+    there are none, or no folder does."""
+    ids = store.unsaved_conversations()
+    name = f"localllm-unsaved-{moments.iso().replace(':', '')[:17]}-{os.getpid()}.json"
+    for folder in folders if ids else ():
+        with contextlib.suppress(FileError):
+            return export(store, ids, folder / name)
+    return None
 
 
 def as_text(store: Conversations, conversations: Sequence[int], kind: str) -> str:

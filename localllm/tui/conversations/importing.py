@@ -25,7 +25,7 @@ from localllm.tui.conversations.store import Conversations
 from localllm.tui.conversations.titles import title_of
 
 MAX_BYTES = 256 << 20
-_WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError, ArgumentError)
 _FRACTION = re.compile(r"\.\d+")
 
 
@@ -193,7 +193,10 @@ def _ours(data: dict[str, Any]) -> _Found:
                 _moment(given["created"]),
             )
         )
-    return _Found(conversation, messages, data["leaf"])
+    leaf = data["leaf"]
+    if not (leaf is None or (isinstance(leaf, int) and 1 <= leaf <= len(messages))):
+        raise ValueError(f"leaf is {leaf!r:.20}")
+    return _Found(conversation, messages, leaf)
 
 
 def _attachment(data: dict[str, Any]) -> Attachment:

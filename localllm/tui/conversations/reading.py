@@ -19,10 +19,8 @@ _IDS = 500  # of one query; SQLite's limit was 999 once
 _CONVERSATION = ", ".join(("id", *rows.CONVERSATION))
 _MESSAGE = ", ".join(("id", *rows.MESSAGE))
 _TAGS = "SELECT tag FROM tags WHERE conversation = ? ORDER BY tag"
-_LISTED = (
-    "deleted_at IS NULL AND "
-    "(draft != '' OR EXISTS (SELECT 1 FROM messages WHERE conversation = conversations.id))"
-)
+_SPOKEN = "(draft != '' OR EXISTS (SELECT 1 FROM messages WHERE conversation = conversations.id))"
+_LISTED = f"deleted_at IS NULL AND {_SPOKEN}"
 
 
 class Reading:
@@ -158,6 +156,19 @@ class Reading:
         """Conversations that were deleted so long ago."""
         found = self._query("SELECT id FROM conversations WHERE deleted_at < ?", (moment,))
         return [row["id"] for row in found]
+
+    def empty(self, moment: float, own: set[int]) -> list[int]:
+        """Conversations without messages and draft that were begun before, or are one's own."""
+        newer = self._writer.rows("conversations")
+        spoken = {row.get("conversation") for row in self._writer.rows("messages").values()}
+        found = self._query(f"SELECT id, created FROM conversations WHERE NOT {_SPOKEN}")
+        return [
+            row["id"]
+            for row in found
+            if (row["created"] < moment or row["id"] in own)
+            and row["id"] not in spoken
+            and not newer.get(row["id"], {}).get("draft")
+        ]
 
     def search(self, text: str, limit: int) -> list[Hit]:
         """See `Conversations.search`."""

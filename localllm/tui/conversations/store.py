@@ -53,6 +53,7 @@ class Conversations:
         self._forget = forget
         self._growing: dict[int, Row] = {}  # whole rows: what they are part of may be deleted
         self._deleted: set[int] = set()  # by this program
+        self._created: set[int] = set()
         self._writer = Writer(self.file, changed)
         self._reading = Reading(self._writer)
 
@@ -70,6 +71,12 @@ class Conversations:
     def unsaved(self) -> int:
         """How many conversations and messages are not on the disk yet."""
         return self._writer.unsaved
+
+    def unsaved_conversations(self) -> list[int]:
+        """Those with words that are not on the disk, also after `close`."""
+        ids = set(self._writer.rows("conversations"))
+        ids |= {row.get("conversation", 0) for row in self._writer.rows("messages").values()}
+        return [each.id for each in self.listed() if each.id in ids]
 
     @property
     def n_queries(self) -> int:
@@ -90,10 +97,14 @@ class Conversations:
     def close(self) -> LocalLLMError | None:
         """Writes what is left, deletes for good what was deleted here, or by any program more than
         a day ago. Why it could not, if so."""
-        if self._writer.tried.wait(OPEN_S) and self._writer.trouble is None:
-            gone = set(self._reading.deleted_before(now() - UNDO_S)) | self._deleted
+        if self._writer.settle(OPEN_S):
+            gone = set(self._deleted)
+            if self._forget is not None:  # else what the engine keeps of it would stay
+                gone.update(self._reading.deleted_before(now() - UNDO_S))
             for conversation in sorted(gone):
                 self._purge(conversation)
+            for conversation in self._reading.empty(now() - UNDO_S, self._created):
+                self._writer.purge(conversation)
         return self._writer.close()
 
     def _purge(self, conversation: int) -> None:
@@ -123,6 +134,7 @@ class Conversations:
         made = Conversation(
             new_id(), title, model, system, dict(params or {}), think, moment, moment
         )
+        self._created.add(made.id)
         return self.put(made)
 
     def put(self, conversation: Conversation) -> Conversation:
@@ -171,18 +183,20 @@ class Conversations:
             tuple(attachments),
             now(),
         )
-        return self.put_message(made)
+        kept = self.put_message(made)
+        if role == "user":
+            known = self._reading.conversation(conversation)
+            if known is not None and not known.title:
+                self.change(conversation, title=title_of(content))
+        return kept
 
     def put_message(self, message: Message) -> Message:
-        """As `add`, for a message that is whole. Raises `ArgumentError` for a role that is none."""
+        """As `add`, for a message that is whole; it gives no title. Raises `ArgumentError` for a
+        role that is none."""
         if message.role not in ROLES:
             raise ArgumentError(f"a message cannot be of {message.role[:40]!a}")
         row = rows.message_row(message)
         fields: Row = {"leaf": message.id, "updated": message.created, "deleted_at": None}
-        if message.role == "user":
-            known = self._reading.conversation(message.conversation)
-            if known is not None and not known.title:
-                fields |= rows.changed_row({"title": title_of(message.content)})
         with self._writer.lock:
             self._deleted.discard(message.conversation)
             if message.finish_reason is None:

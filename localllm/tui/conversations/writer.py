@@ -78,6 +78,15 @@ class Writer:
             self._wake_at(0.0)
             return self._wake.wait_for(lambda: self.tried.is_set() and not self._unwritten, timeout)
 
+    def settle(self, timeout: float) -> bool:
+        """As `flush`, but gives up as soon as there is trouble."""
+        with self._wake:
+            self._wake_at(0.0)
+            self._wake.wait_for(
+                lambda: self.tried.is_set() and (self.trouble or not self._unwritten), timeout
+            )
+            return self.tried.is_set() and not self._unwritten and self.trouble is None
+
     def note(self, text: str) -> None:
         """A plain line for the user."""
         with self.lock:

@@ -11,12 +11,15 @@ from textual.widgets import Footer
 
 from localllm.plain_text import escape_line
 from localllm.tui.answering import Answering
+from localllm.tui.dialogue import asked, kept_figures, parameters
 from localllm.tui.keys import bindings
 from localllm.tui.live import History, Sampler
 from localllm.tui.screens.chat_actions import Actions
 from localllm.tui.widgets.live_bar import LiveBar
 
 if TYPE_CHECKING:
+    from localllm.tui.comparing import Compared
+    from localllm.tui.opening import AnySession, Described
     from localllm.tui.widgets.sidebar import Sidebar
 
 _LIVE_S = 0.5
@@ -50,6 +53,28 @@ class ChatScreen(Actions):
             self.call_after_refresh(self._show_sidebar)
 
     # ---- conversations
+
+    def action_stop(self) -> None:
+        """In the list of conversations, out of what is entered there first."""
+        sidebar = self._focused_sidebar()
+        if sidebar is not None:
+            sidebar.action_leave()
+        else:
+            super().action_stop()
+
+    def action_page(self, pages: int) -> None:
+        """Of the list of conversations, where that has the focus."""
+        sidebar = self._focused_sidebar()
+        if sidebar is not None:
+            sidebar.page(pages)
+        else:
+            super().action_page(pages)
+
+    def _focused_sidebar(self) -> Sidebar | None:
+        sidebar, focused = self.sidebar, self.focused
+        if sidebar is None or focused is None or not sidebar.display:
+            return None
+        return sidebar if sidebar in focused.ancestors_with_self else None
 
     @property
     def sidebar(self) -> Sidebar | None:
@@ -217,3 +242,55 @@ class ChatScreen(Actions):
             ModelsScreen(app.library, app.pulls, current=app.model or None, options=app.options),
             chosen,
         )
+
+    def action_compare(self) -> None:
+        from localllm.tui.comparing import Asked
+        from localllm.tui.screens.compare import CompareScreen
+
+        if self.answering is not None:
+            self.app.notify("An answer is on its way: Esc stops it", timeout=3)
+            return
+        conversation = self.renew()
+        path = self.app.store.path(conversation.id)
+
+        def prepare(question: str, session: AnySession, described: Described) -> Asked:
+            messages = asked(conversation, path, described)
+            messages.append({"role": "user", "content": question})
+            return messages, parameters(conversation, session, described, {}), conversation.think
+
+        async def done(compared: Compared | None) -> None:
+            if compared is not None:
+                await self._go_on_with(compared)
+
+        self.app.push_screen(
+            CompareScreen(
+                self.app.opener,
+                prepare,
+                options=self.app.options,
+                names=(self.app.model, ""),
+                question=self.composer.text,
+            ),
+            done,
+        )
+
+    async def _go_on_with(self, compared: Compared) -> None:
+        """An answer that was chosen among two becomes part of the conversation."""
+        conversation, store = self.renew(), self.app.store
+        path = store.path(conversation.id)
+        parent = path[-1].id if path else None
+        question = store.add(conversation.id, parent, "user", compared.question)
+        store.add(
+            conversation.id,
+            question.id,
+            "assistant",
+            compared.text,
+            reasoning=compared.reasoning,
+            model=compared.name,
+            finish_reason=compared.finish_reason,
+            stats=kept_figures(compared.stats),
+        )
+        if self.composer.text == compared.question:
+            self.composer.take()
+        await self.reopen()
+        if compared.name != self.app.model:
+            self.app.load(compared.name)

@@ -96,8 +96,10 @@ class Actions(Talk):
 
     def action_page(self, pages: int) -> None:
         if pages == -9:
-            self.transcript.scroll_home(animate=False)
-            self.transcript.want_earlier()
+            if self.transcript.scroll_y > 1:
+                self.transcript.scroll_home(animate=False)
+            else:
+                self.transcript.want_earlier()
         elif pages == 9:
             self.transcript.follow()
         elif pages < 0:

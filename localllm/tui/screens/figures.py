@@ -8,18 +8,18 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Sparkline, Static
 
 from localllm.plain_text import count_text, escape_line
 from localllm.tui.live import FIGURES, AnswerFigures, Figure, History, summary
+from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.live_bar import seconds_text, speed_text
 
 EVERY_S = 1.0
 _COLUMNS = ("Time", "tok/s", "First", "Prompt", "Cached", "Answer", "End", "Model")
 
 
-class FiguresScreen(Screen[None]):
+class FiguresScreen(KeyedScreen[None]):
     """Shows a history while others add to it."""
 
     TITLE = "Figures"

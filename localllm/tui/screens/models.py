@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import DataTable, Footer, Input, Static
 from textual.widgets.data_table import CellDoesNotExist
@@ -26,6 +25,7 @@ from localllm.tui.opening import LoadOptions
 from localllm.tui.outlook import Outlook
 from localllm.tui.pulls import Pull, Pulls
 from localllm.tui.screens.confirm import ConfirmScreen
+from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.live_bar import speed_text
 from localllm.tui.widgets.load_options import LoadOptionsBar
 from localllm.tui.widgets.pull_bars import PullBars
@@ -50,7 +50,7 @@ class ModelTable(DataTable[Content]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Use")]
 
 
-class ModelsScreen(Screen["Choice | None"]):
+class ModelsScreen(KeyedScreen["Choice | None"]):
     """Ends with a `Choice`, or with None where the user only looked. Pulls go on without it."""
 
     TITLE = "Models"

@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Button, Footer, Input, Select, Static, TextArea
 
 from localllm.errors import LocalLLMError
@@ -19,12 +18,13 @@ from localllm.params import COMMON, PARAMETERS, THINK
 from localllm.plain_text import escape, escape_line
 from localllm.tui.presets import Presets, Wishes
 from localllm.tui.screens.confirm import ConfirmScreen
+from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.parameter_field import ParameterField
 
 _AS_MODEL = "as the model does"
 
 
-class ParametersScreen(Screen["Wishes | None"]):
+class ParametersScreen(KeyedScreen[Wishes | None]):
     """Ends with the wishes, or with None where nothing is to change."""
 
     TITLE = "Settings of this conversation"
@@ -80,7 +80,7 @@ class ParametersScreen(Screen["Wishes | None"]):
         self._usual, self._can_think = dict(usual or {}), can_think
         self._kept: dict[str, Wishes] = {}
         self._is_own, self._exact = True, own_system  # what the field shows
-        self._shown = ""  # the preset that was chosen last
+        self._saved = ""  # the preset that the list will tell of next
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="line heading"):
@@ -207,10 +207,11 @@ class ParametersScreen(Screen["Wishes | None"]):
         if not isinstance(name, str) or name not in self._kept:
             return
         self.query_one("#name", Input).value = name
-        if name != self._shown:
-            self._shown = name
-            self._put(self._kept[name])
-            self._say(f"{name} is shown; Use (Ctrl+S) takes it")
+        if name == self._saved:  # what it holds is on the screen
+            self._saved = ""
+            return
+        self._put(self._kept[name])
+        self._say(f"{name} is shown; Use (Ctrl+S) takes it")
 
     @on(Button.Pressed, "#save")
     @on(Input.Submitted, "#name")
@@ -259,7 +260,7 @@ class ParametersScreen(Screen["Wishes | None"]):
     def on_parameters_screen_presets_read(self, message: PresetsRead) -> None:
         before, self._kept = self._kept, message.presets
         choices: Select[str] = self.query_one("#presets", Select)
-        self._shown = message.chosen
+        self._saved = message.chosen
         choices.set_options((Content(escape_line(name)), name) for name in self._kept)
         if message.chosen:
             choices.value = message.chosen

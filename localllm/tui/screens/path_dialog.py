@@ -67,7 +67,8 @@ class PathDialog(ModalScreen["Result | None"], Generic[Result]):
     PathDialog { align: center middle; }
     PathDialog > Vertical { width: 90%; max-width: 90; height: auto; padding: 1 2;
         background: $surface; border: round $accent; }
-    PathDialog RadioSet, PathDialog Checkbox { border: none; padding: 0; width: auto;
+    PathDialog RadioSet, PathDialog RadioSet:focus, PathDialog Checkbox,
+    PathDialog Checkbox:focus { border: none; padding: 0; width: auto;
         background: transparent; }
     PathDialog #said { height: auto; }
     """

@@ -15,7 +15,7 @@ from localllm.plain_text import escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.kinds import Attachment, Conversation, Message
-from localllm.tui.dialogue import GO_ON, asked, figures, parameters
+from localllm.tui.dialogue import GO_ON, asked, kept_figures, parameters
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView, Notice
 from localllm.tui.widgets.transcript import Transcript
@@ -231,7 +231,7 @@ class Talk(Screen[None]):
             reason, answering.error = "cancelled", None
         self.app.store.finish(
             answer.id, text, answering.reasoning, finish_reason=reason,
-            stats=figures(answering.session),
+            stats=kept_figures(answering.session.stats),
         )  # fmt: skip
         if not text and not answering.reasoning:  # nothing came: the question stands alone
             self.app.store.cut(answer.conversation, answer.parent)

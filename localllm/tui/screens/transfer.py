@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual import on
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Checkbox, Input, RadioButton, RadioSet
 
@@ -14,6 +15,22 @@ from localllm.tui.conversations.importing import Imported
 from localllm.tui.conversations.kinds import Conversation
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.screens.path_dialog import PathDialog
+
+
+class Kind(RadioButton):
+    """Empty where it is not chosen: its colour alone would say nothing to many."""
+
+    def render(self) -> Content:
+        self.BUTTON_INNER = "●" if self.value else " "
+        return super().render()
+
+
+class Tick(Checkbox):
+    """Empty where it is not set."""
+
+    def render(self) -> Content:
+        self.BUTTON_INNER = "X" if self.value else " "
+        return super().render()
 
 
 class ExportScreen(PathDialog[Path]):
@@ -31,10 +48,8 @@ class ExportScreen(PathDialog[Path]):
         self._replaced: Path | None = None
 
     def more(self) -> list[Widget]:
-        kinds = RadioSet(
-            RadioButton("Markdown", value=True, id="md"), RadioButton("JSON", id="json"), id="kind"
-        )
-        return [kinds, Checkbox("all conversations", id="all")]
+        kinds = RadioSet(Kind("Markdown", value=True, id="md"), Kind("JSON", id="json"), id="kind")
+        return [kinds, Tick("all conversations", id="all")]
 
     @on(RadioSet.Changed)
     def _kind_changed(self, event: RadioSet.Changed) -> None:

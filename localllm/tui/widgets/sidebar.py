@@ -184,6 +184,8 @@ class Sidebar(Vertical):
             nothing = "nothing has these words" if filtered else "no conversations yet"
             options.append(Option(Content(nothing), disabled=True))
         self.list.set_options(options)
+        if here is None:
+            here = self.current
         if here is not None and here in self._shown:
             self.list.highlighted = self.list.get_option_index(str(here))
         elif found:
@@ -321,6 +323,11 @@ class Sidebar(Vertical):
             self.list.focus()
         else:
             self.post_message(self.Left())
+
+    def page(self, pages: int) -> None:
+        """A page of the list up (-1) or down (1); farther: to its first or last line."""
+        names = {-1: "page_up", 1: "page_down"}
+        getattr(self.list, f"action_{names.get(pages, 'first' if pages < 0 else 'last')}")()
 
     def say(self, text: str) -> None:
         """A line below the list."""
