@@ -103,6 +103,9 @@ class Tmux:
     def screen(self) -> str:
         return self._tmux("capture-pane", "-p", "-t", "main", check=False)
 
+    def lines(self) -> list[str]:
+        return self.screen().splitlines()
+
     def raw(self) -> str:
         """With the sequences for colours."""
         return self._tmux("capture-pane", "-p", "-e", "-t", "main", check=False)
