@@ -60,7 +60,7 @@ class ChatApp(App[None]):
             self.text = text
 
     class StoreChanged(Message):
-        """The conversations have trouble, or have it no longer."""
+        """The conversations have trouble, or have it no longer, or there is a note on them."""
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class ChatApp(App[None]):
             self.notify(escape_line(problem.message), severity="warning", markup=False)
         self._watch_signals()
         self.loading = True  # a question that comes before the model waits for it
+        self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
         self.run_worker(self._load_default, thread=True, group="load", exit_on_error=False)
 
     def _watch_signals(self) -> None:

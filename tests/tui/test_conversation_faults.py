@@ -176,6 +176,10 @@ def test_a_file_locked_from_the_start(path: Path) -> None:
     assert told.wait(20)
     assert store.trouble is not None
     assert [c.title for c in store.listed()] == ["t"]
+    before = store.n_queries
+    for _ in range(20):
+        assert [m.content for m in store.path(made.id)] == ["x"]
+    assert store.n_queries - before <= 20  # of 60: it is not asked while it cannot answer
     told.clear()
     holder.close()
     assert told.wait(20)

@@ -97,6 +97,11 @@ def test_a_growing_answer_is_found_by_what_it_has_now(store: Conversations) -> N
             assert store.flush()
         assert len(store.search("giraffe")) == 1
         assert store.search("zebra") == []
+    store.finish(answer.id, "giraffe", finish_reason="length")
+    assert store.flush()
+    store.grow(answer.id, "giraffe elephant")  # it is gone on with
+    assert store.flush()
+    assert len(store.search("elephant")) == 1
     store.delete(made.id)
 
 

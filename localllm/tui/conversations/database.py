@@ -14,6 +14,7 @@ from localllm.errors import FileError, FormatError, LocalLLMError, UnsupportedEr
 from localllm.tui.conversations import schema
 
 WAIT_S = 1.0  # for another program that writes just now
+READ_WAIT_S = 0.2  # no writer holds a reader up; what does is rare, and somebody looks on
 _BESIDE = ("", "-wal", "-shm", "-journal")
 _UNWRITABLE = ("readonly", "unable to open")
 _DAMAGED = ("malformed", "not a database")
@@ -21,7 +22,9 @@ _DAMAGED = ("malformed", "not a database")
 
 def connect(path: Path) -> sqlite3.Connection:
     """The connection that writes; any thread may use it, one at a time. Raises `sqlite3.Error`."""
-    connection = _connection(path, "mode=rw")  # never makes a file: `prepare` does, with its mode
+    connection = _connection(
+        path, "mode=rw", WAIT_S
+    )  # never makes a file: `prepare` does, with its mode
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA secure_delete = 1")  # deleted words are overwritten
@@ -35,7 +38,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     """As `connect`; also where nothing may be written, not even the files beside it that readers
     share. Then what another program writes meanwhile is not seen."""
     for mode in ("mode=rw", "mode=ro&immutable=1"):
-        connection = _connection(path, mode)
+        connection = _connection(path, mode, READ_WAIT_S)
         try:
             connection.execute("PRAGMA query_only = 1")
             connection.execute("PRAGMA schema_version").fetchone()
@@ -49,11 +52,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     raise AssertionError
 
 
-def _connection(path: Path, mode: str) -> sqlite3.Connection:
+def _connection(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?{mode}",
         uri=True,
-        timeout=WAIT_S,
+        timeout=wait_s,
         isolation_level=None,
         check_same_thread=False,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from localllm.tui.conversations.unwritten import Row
 from localllm.tui.conversations.writer import Writer
 
 OPEN_S = 5.0  # how long the first reading waits for the file to be opened
+_REST_S = 1.0  # after a read that was refused, while writes are, too: nobody waits again and again
 _IDS = 500  # of one query; SQLite's limit was 999 once
 _CONVERSATION = ", ".join(("id", *rows.CONVERSATION))
 _MESSAGE = ", ".join(("id", *rows.MESSAGE))
@@ -31,6 +33,7 @@ class Reading:
         self.trouble: LocalLLMError | None = None
         self.n_queries = 0
         self._patience_s = OPEN_S
+        self._not_before = 0.0
 
     @property
     def path(self) -> Path:
@@ -215,7 +218,7 @@ class Reading:
         writer = self._writer
         writer.tried.wait(self._patience_s)
         self._patience_s = 0.0
-        if not writer.readable:
+        if not writer.readable or (writer.trouble and time.monotonic() < self._not_before):
             return []
         self.n_queries += 1
         try:
@@ -225,6 +228,7 @@ class Reading:
                 found = [dict(zip(names, row, strict=True)) for row in cursor]
         except sqlite3.Error as e:
             self.trouble = database.error_of(e, self.path)
+            self._not_before = time.monotonic() + _REST_S
             return []
         self.trouble = None
         return found

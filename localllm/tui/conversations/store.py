@@ -57,6 +57,12 @@ class Conversations:
         self._writer = Writer(self.file, changed)
         self._reading = Reading(self._writer)
 
+    def watch(self, changed: Callable[[], None] | None) -> None:
+        """Sets `changed`, which must not wait for anything; it is called once at once."""
+        self._writer.changed = changed
+        if changed is not None:
+            changed()
+
     @property
     def trouble(self) -> LocalLLMError | None:
         """Why something is not on the disk yet, or cannot be read; None: all is well."""

@@ -34,7 +34,7 @@ class Writer:
         self.readable = False  # whether the tables are those that this program knows
         self.tried = threading.Event()  # whether the file was opened, or could not be
         self.lock = threading.RLock()
-        self._changed = changed
+        self.changed = changed
         self._unwritten = Unwritten()
         self._connection: sqlite3.Connection | None = None
         self._inode: int | None = None
@@ -182,6 +182,6 @@ class Writer:
             return None
 
     def _tell(self) -> None:
-        if self._changed is not None:
+        if self.changed is not None:
             with contextlib.suppress(Exception):  # a UI that is going away
-                self._changed()
+                self.changed()

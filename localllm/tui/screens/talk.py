@@ -49,6 +49,7 @@ class Talk(Screen[None]):
         self.transcript, self.composer = Transcript(), Composer()
         self._title, self._status = Static(id="title"), Static(id="status")
         self._load_line = ""
+        self._trouble, self._n_notes = "", 0  # what was said of the conversations' file
         self._drawn, self._computed = 0.0, 0.0
         self.n_draws = 0
 
@@ -341,4 +342,13 @@ class Talk(Screen[None]):
         self.say_line(event.text)
 
     def on_chat_app_store_changed(self, event: ChatApp.StoreChanged) -> None:
+        store = self.app.store
+        for note in store.notes[self._n_notes :]:
+            self.say_line(note)
+        self._n_notes = len(store.notes)
+        trouble = store.trouble
+        if trouble is not None and trouble.message != self._trouble:
+            self.say(trouble)
+        self._trouble = trouble.message if trouble else ""
         self.show_lines()
+        self.changed()
