@@ -15,7 +15,7 @@ from localllm import paths
 from localllm.cli.chat_opening import LocalOpener
 from localllm.cli.opening import Opening
 from localllm.params import GenerateParams
-from localllm.tui import outlook
+from localllm.tui import library
 from localllm.tui.comparing import Compared
 from localllm.tui.library import LocalLibrary
 from localllm.tui.live import History, Sampler
@@ -25,10 +25,6 @@ from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.models import Choice, ModelsScreen, ModelTable
 
 
-class Roofs:
-    read_gb_per_s = 20.0
-
-
 @pytest.fixture
 def home(tmp_path: Path, tiny: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with two tiny models, on a machine that need not be measured."""
@@ -36,7 +32,7 @@ def home(tmp_path: Path, tiny: Callable[[str, str], Path], monkeypatch: pytest.M
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("HF_HUB_CACHE", "OLLAMA_MODELS"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    monkeypatch.setattr(outlook, "remembered_roofs", lambda folder: Roofs())
+    monkeypatch.setattr(library, "read_speed", lambda places: 20.0)
     (tmp_path / "models").mkdir()
     for name in ("one", "two"):
         (tmp_path / "models" / f"{name}@1k.gguf").write_bytes(tiny("llama", "Q4_0").read_bytes())
