@@ -103,8 +103,8 @@ class ChatApp(App[None]):
         for problem in problems:
             self.notify(escape_line(problem.message), severity="warning", markup=False)
         self._watch_signals()
-        self.loading = True  # a question that comes before the model waits for it
         self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
+        self.loading = True  # a question that comes before the model waits for it
         self.run_worker(self._load_default, thread=True, group="load", exit_on_error=False)
 
     def _watch_signals(self) -> None:
