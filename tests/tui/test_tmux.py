@@ -91,12 +91,11 @@ def test_from_the_first_start_to_the_end(
         assert " cached" in " ".join(terminal.screen().split())
         terminal.keys("C-s")
         terminal.until("Export to")
-        terminal.keys("C-a", "C-k")
-        terminal.type("talk.md")
+        terminal.until(".md")
         terminal.keys("Enter")
-        terminal.until(lambda: (home / "talk.md").is_file())
         terminal.gone("Export to")
-        assert "And what is snow?" in (home / "talk.md").read_text()
+        (written,) = home.rglob("*.md")
+        assert "And what is snow?" in written.read_text()
         terminal.keys("C-n")
         terminal.until("New chat")
         terminal.keys("C-f")
@@ -313,3 +312,30 @@ def test_a_full_disk_is_said_and_costs_nothing(full_disk: Path) -> None:
         terminal.until(lambda: "And snow?" in said(full_disk))
         leave(terminal)
         assert said(full_disk)[1] == said(full_disk)[3] == f"{long}The end."
+
+
+def test_what_a_disk_that_only_reads_cannot_take_is_put_elsewhere(
+    full_disk: Path, tmp_path: Path
+) -> None:
+    good = [head(), delta(content="All of it"), DONE]
+    other = tmp_path / "other"
+    other.mkdir()
+    with (
+        scripted([good], listing("far")) as script,
+        of_address(full_disk, script, HOME=str(other)) as terminal,
+    ):
+        ask(terminal, "What is ice?")
+        terminal.until("All of it")
+        leave(terminal)
+        if os.system(f"mount -o remount,ro {full_disk}"):
+            pytest.skip("no tmpfs can be mounted again here")
+        terminal.files = tmp_path  # its own go elsewhere
+        terminal.start()
+        ask(terminal, "And snow?")
+        terminal.until("not saved yet")
+        terminal.until("All of it")
+        terminal.keys("C-q")
+        assert terminal.exit_code() == 1
+        terminal.until("instead")
+    (written,) = other.glob("localllm-unsaved-*.json")
+    assert "And snow?" in written.read_text()
