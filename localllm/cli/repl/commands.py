@@ -26,6 +26,7 @@ _KEYS = (
     ("Ctrl-C", "stops the answer, or clears the line"),
     ("Ctrl-D", "leaves"),
 )
+_NONE = slash.Row("", "")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Command:
 
     run: Callable[[Repl, str], None]
     complete: Callable[[list[str]], list[str]] = lambda words: []
-    row: slash.Row = slash.Row("", "")
+    row: slash.Row = _NONE
 
     @property
     def usage(self) -> str:
