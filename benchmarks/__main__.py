@@ -40,7 +40,7 @@ DEEP = MODELS[-1]  # the only one that fills thousands of tokens unless --models
 QUICK_TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q6_K")
 QUICK_COLUMNS = (1, 4, 64)
 MAX_NOTE_CHARS = 300
-BEGUN = files.CACHE / "run.json"  # the last run whose rows are kept
+BEGUN = report.RESULTS / "run.json"  # the last run whose rows are kept
 ENDED_BY_USER = 130
 
 

@@ -169,6 +169,12 @@ def test_only_the_chosen_variant_fills_a_long_context(monkeypatch: pytest.Monkey
     found = variants.time("prefill, deep", "time_prefill", (512, 8192))
     assert found == (1.0, "flash on, repack on")
     assert FakeRival.depths == [0] * 4 + [1024] * 2 + [8192]
+    # One candidate is not tried: what its context holds would be lost.
+    variants = rival_process.Variants(Path("m"), {"kv_type": "q8_0"}, thorough=False)
+    monkeypatch.setattr(variants, "_rival", made.__getitem__)
+    FakeRival.depths.clear()
+    assert variants.time("prefill, deep", "time_prefill", (512, 8192))[0] == 1.0
+    assert FakeRival.depths == [8192]
 
 
 def test_an_older_csv_file_gets_the_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:
