@@ -50,6 +50,24 @@ def cli(
     )
 
 
+def complete(home: Path, words: str, shell: str = "bash") -> list[str]:
+    """What the Tab key offers after `words`."""
+    done = subprocess.run(
+        [sys.executable, str(RUN_CLI)],
+        env=environment(
+            home,
+            _LOCALLLM_COMPLETE=f"{shell}_complete",
+            COMP_WORDS=words,
+            COMP_CWORD=str(len(words.split(" ")) - 1),
+        ),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
 def is_error(text: str, *parts: str, hint: str | None = None) -> bool:
     """Whether stderr ends with one well-formed error that holds all parts."""
     start = text.rfind("\nerror: ") + 1 if not text.startswith("error: ") else 0
