@@ -148,6 +148,24 @@ def test_values_out_of_range(http: httpx2.Client, field: str, value: Any) -> Non
     assert answer.status_code == 400 and answer.json()["error"]["param"].startswith(field)
 
 
+def test_variables_of_any_name(http: httpx2.Client) -> None:
+    names = ("self", "cls", "args", "kwargs", "template", "options")
+    for name in names:
+        assert chat(http, chat_template_kwargs={name: 1}).status_code == 200, name
+
+
+def test_a_bias_of_0_is_none_and_false_is_a_ban(http: httpx2.Client) -> None:
+    body = {"prompt": "a b c", "max_tokens": 4, "temperature": 0, "return_token_ids": True}
+
+    def ids(**more: Any) -> list[int]:
+        choice = post(http, TEXT, {**body, **more}).json()["choices"][0]
+        return list(choice["token_ids"])
+
+    plain = ids()
+    assert ids(logit_bias=[[plain[0], 0]]) == ids(logit_bias=[[plain[0], 0.0]]) == plain
+    assert ids(logit_bias=[[plain[0], False]])[0] != plain[0]
+
+
 @pytest.mark.parametrize(
     "messages",
     [[], None, "hi", {}, [1], [[]], [{}], [{"role": "user"}], [{"role": "user", "content": None}],
