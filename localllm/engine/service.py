@@ -241,9 +241,9 @@ def _cache_key(parts: Parts, engine: PagedEngine, digest: str) -> bytes:
     """All that the contents of a block depend on besides tokens."""
     info = engine.model.info
     about = [
-        digest, parts.file_state, parts.engine_version, parts.isa, parts.arithmetic, parts.options.kv_type,
-        BLOCK_TOKENS, info.group_window, info.group_n_layers, info.n_kv_heads, info.head_dim,
-        engine.runner.block_bytes,
+        digest, parts.file_state, parts.engine_version, parts.isa, parts.arithmetic,
+        parts.options.kv_type, BLOCK_TOKENS, info.group_window, info.group_n_layers,
+        info.n_kv_heads, info.head_dim, engine.runner.block_bytes,
     ]  # fmt: skip
     return repr(about).encode()
 
