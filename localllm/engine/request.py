@@ -94,6 +94,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None  # None: it only continues texts
     digest: str = ""
+    file_state: str = ""  # see `store.digest.file_state`
     architecture: str = ""
     quantization: str = ""
     n_params: int = 0
@@ -109,7 +110,13 @@ class LoadedModel:
     kv_bytes: int = 0
     no_template: str = ""  # why there is none
     recommended: Mapping[str, Any] = field(default_factory=dict)
+    max_requests: int = 0  # that the queue and the seats take together; 0: no limit
     uses_disk: bool = False  # what is computed of conversations is kept there
+
+    @property
+    def partition(self) -> bytes:
+        """What answers of no other model share: tokens of a text may be other ones there."""
+        return f"{self.digest} {self.file_state}".encode()
 
     @property
     def kept_digest(self) -> str:

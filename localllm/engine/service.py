@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import threading
@@ -20,6 +19,7 @@ from localllm.engine.loop import Job, Loop, job_of
 from localllm.engine.open import Parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.prefix_cache import PrefixCache
+from localllm.engine.queue_wait import QueueWait
 from localllm.engine.request import Emit, Request, ServiceState
 from localllm.engine.runner import Runner
 from localllm.engine.serial import MAX_QUEUE, loaded_model
@@ -28,7 +28,6 @@ from localllm.errors import (
     CancelledError,
     ContextFullError,
     LocalLLMError,
-    QueueFullError,
 )
 from localllm.store.kv_cache import model_folder
 
@@ -66,8 +65,6 @@ class NativeService:
             raise ArgumentError(f"the {engine.name} engine serves one request at a time")
         self._parts, self._runner, self._max_queue = parts, engine.runner, max_queue
         tiers = parts.options.tiers
-        uses_disk = tiers is not None and tiers.disk and tiers.disk_bytes != 0
-        self.info = dataclasses.replace(loaded_model(parts, name, digest), uses_disk=uses_disk)
         self._windows = engine.model.info.group_window
         key = _cache_key(parts, engine, digest)
         self._tiers = None if tiers is None else _tiers(tiers, self._runner, key, digest)
@@ -79,10 +76,16 @@ class NativeService:
         self._loop = Loop(
             self._runner, self._cache, costs, stop_ids, self._ended, self._tiers, self._wake
         )
+        self.info = dataclasses.replace(
+            loaded_model(parts, name, digest),
+            max_requests=max_queue + self._loop.scheduler.max_sequences,
+            uses_disk=tiers is not None and tiers.disk and tiers.disk_bytes != 0,
+        )
         self._arrivals = itertools.count()
         self._lock = threading.Condition()
         # Guarded by the lock:
         self._jobs: set[Job] = set()
+        self._wait = QueueWait()
         self._arrived: list[Job] = []
         self._cancelled: list[Job] = []
         self._closed = False
@@ -120,7 +123,7 @@ class NativeService:
             scheduler = self._loop.scheduler
             n_seats = max(0, scheduler.max_sequences - len(scheduler.running))
             if n_waiting >= self._max_queue + n_seats:
-                raise QueueFullError(f"{n_waiting} requests wait already")
+                raise self._wait.refusal(n_waiting, scheduler.max_sequences)
             if not self._jobs:  # until now there was nothing to make progress with
                 self._state = dataclasses.replace(self._state, last_progress_s=time.monotonic())
             self._jobs.add(job)
@@ -156,6 +159,8 @@ class NativeService:
     def _ended(self, job: Job) -> None:
         with self._lock:
             self._jobs.discard(job)
+            if job.began_s is not None:
+                self._wait.add(time.monotonic() - job.began_s)
         self._publish()
 
     def _wake(self) -> None:
@@ -236,14 +241,10 @@ def _cache_key(parts: Parts, engine: PagedEngine, digest: str) -> bytes:
     """All that the contents of a block depend on besides tokens."""
     info = engine.model.info
     about = [
-        digest, parts.engine_version, parts.isa, parts.arithmetic, parts.options.kv_type,
-        BLOCK_TOKENS, info.group_window, info.group_n_layers, info.n_kv_heads, info.head_dim,
-        engine.runner.block_bytes,
+        digest, parts.file_state, parts.engine_version, parts.isa, parts.arithmetic,
+        parts.options.kv_type, BLOCK_TOKENS, info.group_window, info.group_n_layers,
+        info.n_kv_heads, info.head_dim, engine.runner.block_bytes,
     ]  # fmt: skip
-    if not digest.startswith("sha256:"):  # not of all bytes: another file may have it, too
-        with contextlib.suppress(OSError):
-            found = parts.path.stat()
-            about += [found.st_size, found.st_mtime_ns]
     return repr(about).encode()
 
 

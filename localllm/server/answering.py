@@ -21,7 +21,7 @@ from localllm.engine.request import (
     Timings,
     Usage,
 )
-from localllm.errors import CancelledError, ContextFullError
+from localllm.errors import ArgumentError, CancelledError, ContextFullError
 from localllm.server.metrics import Metrics
 from localllm.server.request_log import Tally
 
@@ -44,6 +44,12 @@ class Answering:
         """Submits all of them, or none: raises what `Service.submit` raises. answered: told of the
         token ids of each answer that comes to its end."""
         self._answered = answered
+        most = self._service.info.max_requests
+        if most and len(requests) > most:  # it could wait forever for so many places at once
+            raise ArgumentError(
+                f"{len(requests)} prompts in one request; the server takes {most} at once",
+                "Send them in several requests, or start it with a larger --max-queue.",
+            )
         self.tally.prompt_tokens = sum(len(request.prompt) for request in requests)
         try:
             for i, request in enumerate(requests):

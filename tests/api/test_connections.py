@@ -247,6 +247,10 @@ def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> No
             )
             return [choice["text"] for choice in answer.json()["choices"]]
 
+        six = {"prompt": ["x"] * 6, "max_tokens": 3}
+        never = httpx2.post(f"{server.url}/v1/completions", json=six)
+        assert never.status_code == 400
+        assert "6 prompts in one request; the server takes 5 at once" in never.text
         alone = [ask(i) for i in range(3)]
         assert ask(0, n=3)[0] == alone[0][0]
         together: dict[int, list[str]] = {}

@@ -178,7 +178,7 @@ class NoLoader:
     """Where all models are loaded already."""
 
     def need(self, item: Item, room: Room) -> Need:
-        return Need(0, 0)
+        return Need(0, True, 0)
 
     def open(self, item: Item, room: Room | None, progress: Callable[[float], None]) -> Service:
         raise AssertionError(f"{item.names} was to be loaded")

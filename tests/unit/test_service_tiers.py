@@ -133,6 +133,26 @@ def test_another_model_type_or_key_finds_nothing(served: Open) -> None:
     assert ask(served(), prompt=first, salt=b"alice")[1].usage.cached_tokens == 149
 
 
+def test_a_file_that_was_replaced_finds_nothing_of_the_one_before(served: Open) -> None:
+    """Under its old name, size and record: only its bytes are others."""
+    first = prompt(1, 150)
+    service = served()
+    ask(service, prompt=first)
+    assert tiers_of(service).flush(10)
+    path = service._parts.path
+    before, found = path.read_bytes(), path.stat()
+    try:
+        path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+        other = served()
+        assert other.info.partition != service.info.partition
+        assert ask(other, prompt=first)[1].usage.cached_tokens == 0
+    finally:
+        path.write_bytes(before)
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert ask(served(), prompt=first)[1].usage.cached_tokens == 149
+
+
 def test_what_may_not_be_stored_reaches_no_tier(served: Open) -> None:
     service = served(TierOptions(ram_bytes=1 << 28, disk_bytes=1 << 28), n_pool=N_CTX)
     for i in range(4):  # more than the pool holds

@@ -56,6 +56,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         max_tokens=DEFAULT_MAX_TOKENS,
     )
     add_special = values.flag(body, "add_special_tokens", True)
+    parse_special = values.flag(body, "parse_special", True)
     prompts = _prompts(body, info.tokenizer.n_vocab)
     if len(prompts) * asked.n > MAX_CHOICES:
         raise RequestError(
@@ -66,7 +67,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
 
     def encode() -> list[Fitted[list[int]]]:
         return [
-            _encoded(prompt, info.tokenizer, add_special, asked.truncate, limit)
+            _encoded(prompt, info.tokenizer, (add_special, parse_special), asked.truncate, limit)
             for prompt in prompts
         ]
 
@@ -137,9 +138,11 @@ def _are_ids(value: Any) -> bool:
 
 
 def _encoded(
-    prompt: Prompt, tokenizer: Tokenizer, add_special: bool, side: str | None, limit: int
+    prompt: Prompt, tokenizer: Tokenizer, special: tuple[bool, bool], side: str | None, limit: int
 ) -> Fitted[list[int]]:
-    ids = tokenizer.encode(prompt, add_special) if isinstance(prompt, str) else list(prompt)
+    """special: whether tokens are added in front, and whether names of control tokens in the text
+    are these: such a prompt is whole, so that its client writes turns and gaps itself."""
+    ids = tokenizer.encode(prompt, *special) if isinstance(prompt, str) else list(prompt)
     if not ids:
         raise RequestError("prompt has no tokens", param="prompt")
     if side is None:

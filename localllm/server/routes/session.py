@@ -119,7 +119,7 @@ def _request(
     if not isinstance(messages, list) or not messages:
         raise values.wrong("messages", messages, "a list of at least one message")
     prompt = template.prompt(messages, **options)
-    partition = info.digest.encode() + salt
+    partition = info.partition + salt
     transcribed = transcripts.ids_of(prompt, partition, model=info.kept_digest)
     request = Request(
         _some(transcribed.ids),

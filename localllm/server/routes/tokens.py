@@ -105,7 +105,11 @@ def _as_vllm(body: dict[str, Any], held: Lease) -> dict[str, Any]:
         ids = info.chat_template.prompt(body["messages"]).ids()
     elif "prompt" in body:
         text = values.text(body, "prompt", "", _MAX_CHARS)
-        ids = info.tokenizer.encode(text, values.flag(body, "add_special_tokens", True))
+        ids = info.tokenizer.encode(
+            text,
+            values.flag(body, "add_special_tokens", True),
+            values.flag(body, "parse_special", True),
+        )
     else:
         raise RequestError(
             "content, prompt or messages is missing", param="content", code="missing_parameter"

@@ -229,6 +229,7 @@ COMPLETIONS: dict[str, Field] = {
         Field("echo", ACTED, "Begins the answer with the prompt.", schema=_FLAG),
         Field("logprobs", ACTED, "Log probabilities of so many tokens, 0 to 20.", schema=_INTEGER),
         Field("add_special_tokens", ACTED, "false: no token in front of the text.", schema=_FLAG),
+        Field("parse_special", ACTED, "false: names of control tokens are text.", schema=_FLAG),
         Field("suffix", REFUSED, "filling a gap is not served yet"),
         Field("best_of", REFUSED, "use n", (1,)),
         Field("prompt_embeds", REFUSED, "a prompt is a text or token ids"),
