@@ -87,6 +87,7 @@ class NativeService:
         self._cancelled: list[Job] = []
         self._closed = False
         self._state = ServiceState(last_progress_s=time.monotonic())
+        self._seen = self._progress()
         self._rates: deque[tuple[float, int]] = deque()  # (time, tokens generated until then)
         if self._tiers is not None:
             self._tiers.wait_ready()
@@ -129,11 +130,17 @@ class NativeService:
         return _Ticket(job, self)
 
     def state(self) -> ServiceState:
+        progress = self._progress()
         with self._lock:
+            if progress != self._seen:  # a step computes, or the disk reads
+                self._seen = progress
+                self._state = dataclasses.replace(self._state, last_progress_s=time.monotonic())
             waiting = sum(job.began_s is None for job in self._jobs)
             running = len(self._jobs) - waiting
-            step_s = self._loop.step_s
-            return dataclasses.replace(self._state, running=running, waiting=waiting, step_s=step_s)
+            return dataclasses.replace(self._state, running=running, waiting=waiting)
+
+    def _progress(self) -> tuple[int, int]:
+        return self._runner.progress, 0 if self._tiers is None else self._tiers.n_read
 
     def cancel(self, job: Job) -> None:
         """Ends a request, wherever it is. From any thread."""

@@ -15,6 +15,7 @@ from localllm.engine.request import (
     Failed,
     Finished,
     Piece,
+    PromptLogprobs,
     Request,
     Service,
     Ticket,
@@ -47,7 +48,7 @@ class Answering:
         self.tally.prompt_tokens = sum(len(request.prompt) for request in requests)
         try:
             for i, request in enumerate(requests):
-                if request.params.max_tokens == 0:
+                if request.params.max_tokens == 0 and request.prompt_logprobs is None:
                     self._answer_nothing(i, request)
                 else:
                     self._tickets.append(self._service.submit(request, self._emitter(i)))
@@ -56,7 +57,7 @@ class Answering:
             self.cancel()
             raise
 
-    async def events(self) -> AsyncIterator[tuple[int, Piece | Finished]]:
+    async def events(self) -> AsyncIterator[tuple[int, PromptLogprobs | Piece | Finished]]:
         """(number of the request, its event), until all have finished. Raises the error of one that
         failed."""
         timing = _Timing(self._metrics, self._started_s)
@@ -69,7 +70,7 @@ class Answering:
                 self._n_open -= 1
                 self.tally.cached_tokens += event.usage.cached_tokens
                 self.tally.queued_s = max(self.tally.queued_s, event.timings.queued_s)
-            else:
+            elif isinstance(event, Piece):
                 timing.piece((number, event.index), len(event.chunk.token_ids))
                 self.tally.generated_tokens += len(event.chunk.token_ids)
                 self.tally.first_at_s = timing.first_at_s

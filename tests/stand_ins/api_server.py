@@ -23,12 +23,14 @@ from localllm.engine.request import (
     Finished,
     LoadedModel,
     Piece,
+    PromptLogprobs,
     Request,
     Service,
     ServiceState,
     Timings,
     Usage,
 )
+from localllm.engine.sampling import Sampled
 from localllm.errors import (
     CancelledError,
     ContextFullError,
@@ -83,6 +85,9 @@ class FakeService:
     def _run(self, ticket: FakeTicket, emit: Emit, verb: str, rest: str) -> None:
         request, count = ticket.request, 0
         try:
+            if request.prompt_logprobs is not None:
+                rows = (Sampled(token, -0.25) for token in request.prompt[1:])
+                emit(PromptLogprobs(tuple(rows)))
             for index in range(request.n):
                 for character in self._characters(ticket, verb, rest):
                     if request.params.max_tokens == count:

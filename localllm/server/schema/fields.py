@@ -226,7 +226,12 @@ COMPLETIONS: dict[str, Field] = {
             "A text or token ids, or a list of them.",
             schema={"type": ["string", "array"]},
         ),
-        Field("echo", ACTED, "Begins the answer with the prompt.", schema=_FLAG),
+        Field(
+            "echo",
+            ACTED,
+            "Begins the answer with the prompt; with logprobs, also its log probabilities.",
+            schema=_FLAG,
+        ),
         Field("logprobs", ACTED, "Log probabilities of so many tokens, 0 to 20.", schema=_INTEGER),
         Field("add_special_tokens", ACTED, "false: no token in front of the text.", schema=_FLAG),
         Field("suffix", REFUSED, "filling a gap is not served yet"),
