@@ -147,6 +147,8 @@ class ServiceState:
     kv_ram_bytes: int = 0  # what the pool gave up
     kv_disk_bytes: int = 0  # of all models
     kv_disk_pages: int = 0
+    kv_disk_written: int = 0  # pages
+    kv_disk_damaged: int = 0  # pages that were removed
     last_progress_s: float = 0.0  # time.monotonic() of it
 
     def stalled_s(self, now: float) -> float:

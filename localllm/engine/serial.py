@@ -82,9 +82,7 @@ class SerialService:
                 "probabilities of prompts"
             )
         if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
-            )
+            raise ContextFullError.of(n_prompt, n_ctx)
         with self._lock:
             if self._closed:
                 raise CancelledError("the server is stopping")

@@ -100,9 +100,7 @@ class NativeService:
         if not n_prompt:
             raise ArgumentError("the prompt has no token")
         if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
-            )
+            raise ContextFullError.of(n_prompt, n_ctx)
         max_tokens = request.params.max_tokens
         ends = n_ctx if max_tokens is None else min(n_ctx, n_prompt + max_tokens)
         self._loop.scheduler.check_fits(ends)
@@ -235,6 +233,8 @@ class NativeService:
                 kv_ram_bytes=tiers.ram_bytes,
                 kv_disk_bytes=tiers.disk_bytes,
                 kv_disk_pages=tiers.disk_pages,
+                kv_disk_written=tiers.written_pages,
+                kv_disk_damaged=tiers.damaged_pages,
                 last_progress_s=now if moved or not self._jobs else self._state.last_progress_s,
             )
 

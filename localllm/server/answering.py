@@ -70,6 +70,7 @@ class Answering:
                 self._n_open -= 1
                 self.tally.cached_tokens += event.usage.cached_tokens
                 self.tally.queued_s = max(self.tally.queued_s, event.timings.queued_s)
+                self._metrics.queued_s.add(event.timings.queued_s)
             elif isinstance(event, Piece):
                 timing.piece((number, event.index), len(event.chunk.token_ids))
                 self.tally.generated_tokens += len(event.chunk.token_ids)
@@ -102,9 +103,7 @@ class Answering:
         """max_tokens 0: the request is checked, nothing is computed."""
         n_prompt, n_ctx = len(request.prompt), self._service.info.n_ctx
         if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
-            )
+            raise ContextFullError.of(n_prompt, n_ctx)
         for index in range(request.n):
             piece = Piece(index, Chunk("", finish_reason="length"))
             self._arrived.put_nowait((number, piece))

@@ -67,9 +67,7 @@ class FakeService:
 
     def submit(self, request: Request, emit: Emit) -> FakeTicket:
         if len(request.prompt) >= self.info.n_ctx:
-            raise ContextFullError(
-                f"the prompt has {len(request.prompt)} tokens, the context {self.info.n_ctx}"
-            )
+            raise ContextFullError.of(len(request.prompt), self.info.n_ctx)
         text = self.info.tokenizer.decode(request.prompt, skip_special=False)
         asked = re.findall(r"user\n(.*?)<\|im_end\|>", text, re.DOTALL)
         verb, _, rest = (asked[-1] if asked else text).partition(" ")
