@@ -76,7 +76,7 @@ class DiskTier:
         self._full_until_s = 0.0
         self.ready = threading.Event()
         self.stopped = ""  # why nothing is written any more
-        self.n_written = self.n_damaged = self.n_evicted = self.n_skipped = 0
+        self.n_written = self.n_read = self.n_damaged = self.n_evicted = self.n_skipped = 0
         self._writer = _Worker("kv-disk-write")
         self._reader = _Worker("kv-disk-read")
         self._writer.put(self._open)
@@ -347,6 +347,7 @@ class DiskTier:
                 self._discard(path, e)
             self._remove(page.name)  # only now: from here on it may be written again
             return False
+        self.n_read += 1
         fetch.contents[page.name] = contents
         fetch.n_bytes += sum(map(len, contents.values()))
         return True

@@ -78,10 +78,13 @@ class SerialService:
 
     def submit(self, request: Request, emit: Emit) -> _Ticket:
         n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
-        if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
+        if request.prompt_logprobs is not None:
+            raise UnsupportedError(
+                f"the {self._parts.engine.name} engine, which runs this model, gives no log "
+                "probabilities of prompts"
             )
+        if n_prompt >= n_ctx:
+            raise ContextFullError.of(n_prompt, n_ctx)
         with self._lock:
             if self._closed:
                 raise CancelledError("the server is stopping")

@@ -90,6 +90,7 @@ class NativeService:
         self._cancelled: list[Job] = []
         self._closed = False
         self._state = ServiceState(last_progress_s=time.monotonic())
+        self._seen = self._progress()
         self._rates: deque[tuple[float, int]] = deque()  # (time, tokens generated until then)
         if self._tiers is not None:
             self._tiers.wait_ready()
@@ -102,9 +103,7 @@ class NativeService:
         if not n_prompt:
             raise ArgumentError("the prompt has no token")
         if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
-            )
+            raise ContextFullError.of(n_prompt, n_ctx)
         max_tokens = request.params.max_tokens
         ends = n_ctx if max_tokens is None else min(n_ctx, n_prompt + max_tokens)
         self._loop.scheduler.check_fits(ends)
@@ -132,11 +131,17 @@ class NativeService:
         return _Ticket(job, self)
 
     def state(self) -> ServiceState:
+        progress = self._progress()
         with self._lock:
+            if progress != self._seen:  # a step computes, or the disk reads
+                self._seen = progress
+                self._state = dataclasses.replace(self._state, last_progress_s=time.monotonic())
             waiting = sum(job.began_s is None for job in self._jobs)
             running = len(self._jobs) - waiting
-            step_s = self._loop.step_s
-            return dataclasses.replace(self._state, running=running, waiting=waiting, step_s=step_s)
+            return dataclasses.replace(self._state, running=running, waiting=waiting)
+
+    def _progress(self) -> tuple[int, int]:
+        return self._runner.progress, 0 if self._tiers is None else self._tiers.n_read
 
     def cancel(self, job: Job) -> None:
         """Ends a request, wherever it is. From any thread."""
@@ -233,6 +238,8 @@ class NativeService:
                 kv_ram_bytes=tiers.ram_bytes,
                 kv_disk_bytes=tiers.disk_bytes,
                 kv_disk_pages=tiers.disk_pages,
+                kv_disk_written=tiers.written_pages,
+                kv_disk_damaged=tiers.damaged_pages,
                 last_progress_s=now if moved or not self._jobs else self._state.last_progress_s,
             )
 

@@ -197,6 +197,7 @@ def test_metrics_count(fake: Running) -> None:
     for name in (
         'localllm_http_responses_total{route="/v1/chat/completions",status="200"}',
         "localllm_time_to_first_token_seconds_count",
+        "localllm_queue_seconds_count",
         "localllm_time_per_output_token_seconds_count",
     ):
         assert after[name] == before.get(name, 0) + 1

@@ -7,10 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+
+from localllm.cli.main import cli as group
 from stand_ins import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_CLI = ROOT / "tests" / "stand_ins" / "run_cli.py"
+
+
+def root() -> click.Context:
+    """Of a whole command line, as the program makes it. A command keeps the names of the help
+    option that its first context has, for all tests of the process."""
+    return click.Context(group, info_name="localllm", **group.context_settings)
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from starlette.types import Send
 
-from localllm.engine.request import Finished, LoadedModel, Request
+from localllm.engine.request import Finished, LoadedModel, Piece, Request
 from localllm.engine.transcripts import Asked as Transcribed
 from localllm.engine.transcripts import Transcripts
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError, UnsupportedError
@@ -169,6 +169,8 @@ class Lines(Watched):
                 if isinstance(event, Finished):
                     usage, timings = dataclasses.asdict(event.usage), event.timings
                     yield _line(usage=usage, timings=dataclasses.asdict(timings))
+                elif not isinstance(event, Piece):
+                    continue
                 elif event.chunk.finish_reason == "cancelled":
                     raise CancelledError("the answer was cut short: the server is stopping")
                 else:
