@@ -43,7 +43,7 @@ def test_a_step_that_hangs_is_seen_and_its_end_too(
 
     monkeypatch.setattr(service._loop, "step", hanging)
     answers = Answers(service, Request(prompt(1), PARAMS))
-    assert service.state().stalled_s(time.monotonic()) < 1  # that minute counts for nothing
+    assert service.state().stalled_s(time.monotonic()) < 30  # that minute counts for nothing
     wait(lambda: service.state().stalled_s(time.monotonic()) > 0.1)
     go_on.set()
     answers.result()
