@@ -78,6 +78,7 @@ class Session:
         self.stats = Stats(load_s=load_s)
         self.notes: tuple[str, ...] = ()
         self.answer: Answer | None = None
+        self.conversation = ""  # nothing of it is kept on the disk
         self._label, self._digest = label or str(parts.path), digest
         self._transcripts = Transcripts()
         self._cancelled = threading.Event()

@@ -17,9 +17,9 @@ from localllm import paths
 from localllm.cli import opening, output
 from localllm.cli.api_keys import read_named_keys
 from localllm.cli.interrupt import Interrupts, exit_at_once
+from localllm.cli.loading_options import ENGINES, template_text
 from localllm.cli.options import Found, ModelName, Number, hints, machine_options
 from localllm.cli.quantities import ByteSize, KeepAlive
-from localllm.cli.run import ENGINES, template_text
 from localllm.cli.serve_flags import translate
 from localllm.cli.tier_options import tier_options, tiers_of
 from localllm.errors import ArgumentError

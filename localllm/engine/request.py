@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from localllm.engine.exchange import Chunk
+    from localllm.engine.kept_conversations import KeptAt
     from localllm.engine.sampling import Sampled
     from localllm.errors import LocalLLMError
     from localllm.params import GenerateParams
@@ -149,6 +150,7 @@ class ServiceState:
     preemptions: int = 0
     prompt_tokens: int = 0
     hit_tokens: int = 0
+    computed_tokens: int = 0  # of prompts and answers
     generated_tokens: int = 0
     restored_tokens: int = 0  # of prompts and answers: back from the tiers
     kv_ram_bytes: int = 0  # what the pool gave up
@@ -175,5 +177,8 @@ class Service(Protocol):
         `ContextFullError` or `ArgumentError` for what can never be served, `QueueFullError`."""
 
     def state(self) -> ServiceState: ...
+
+    def kept_at(self, salt: bytes) -> KeptAt | None:
+        """Where pages of requests with this salt lie on the disk; None: they do not."""
 
     def close(self) -> None: ...

@@ -106,6 +106,9 @@ class SerialService:
                 self._counts, running=int(self._running is not None), waiting=len(self._waiting)
             )
 
+    def kept_at(self, salt: bytes) -> None:
+        """Nothing lies on the disk."""
+
     def cancel(self, ticket: _Ticket) -> None:
         """Ends a request, wherever it is."""
         with self._lock:

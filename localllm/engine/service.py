@@ -9,19 +9,20 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 
 from localllm import paths
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable
 from localllm.engine.cost_curve import CostCurve, measured
+from localllm.engine.kept_conversations import KeptAt
 from localllm.engine.kv_files import Shape
-from localllm.engine.kv_tier import KvTiers, TierOptions, TierState
+from localllm.engine.kv_tier import KvTiers, TierState
 from localllm.engine.loop import Job, Loop, job_of
 from localllm.engine.open import Parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.prefix_cache import PrefixCache
 from localllm.engine.queue_wait import QueueWait
 from localllm.engine.request import Emit, Request, ServiceState
-from localllm.engine.runner import Runner
 from localllm.engine.serial import MAX_QUEUE, loaded_model
 from localllm.errors import (
     ArgumentError,
@@ -67,7 +68,12 @@ class NativeService:
         tiers = parts.options.tiers
         self._windows = engine.model.info.group_window
         key = _cache_key(parts, engine, digest)
-        self._tiers = None if tiers is None else _tiers(tiers, self._runner, key, digest)
+        shape = Shape(blake2b(key, digest_size=32).digest(), self._runner.block_bytes)
+        self._folder = f"{model_folder(Path(), digest)}/{shape.key.hex()[:32]}"
+        self._tiers = None
+        if tiers is not None:
+            root = paths.current().kv
+            self._tiers = KvTiers(tiers, self._runner, shape, root, root / self._folder)
         self._cache = PrefixCache(self._runner.blocks, self._windows, key, self._tiers)
         stop_ids = sorted(parts.text.tokenizer.stop_ids)
         about = [digest, parts.isa, str(parts.n_threads), parts.options.kv_type]
@@ -153,6 +159,16 @@ class NativeService:
                 self._runner.cancel()  # the step is for nobody else
             self._lock.notify()
 
+    def kept_at(self, salt: bytes) -> KeptAt | None:
+        """Where pages of requests with this salt lie on the disk; None: they do not."""
+        if not self.info.uses_disk:
+            return None
+        return KeptAt(self._folder, self._cache.start(salt).name.hex())
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether all that was kept is on the disk in so many seconds."""
+        return self._tiers is None or self._tiers.flush(timeout_s)
+
     def close(self) -> None:
         """Cancels everything and waits for the running step."""
         with self._lock:
@@ -233,6 +249,7 @@ class NativeService:
                 preemptions=self._loop.scheduler.n_preemptions,
                 prompt_tokens=counts.prompt_tokens,
                 hit_tokens=counts.hit_tokens,
+                computed_tokens=counts.computed_tokens,
                 generated_tokens=counts.generated_tokens,
                 restored_tokens=counts.restored_tokens,
                 kv_ram_bytes=tiers.ram_bytes,
@@ -253,10 +270,3 @@ def _cache_key(parts: Parts, engine: PagedEngine, digest: str) -> bytes:
         info.n_kv_heads, info.head_dim, engine.runner.block_bytes,
     ]  # fmt: skip
     return repr(about).encode()
-
-
-def _tiers(options: TierOptions, runner: Runner, key: bytes, digest: str) -> KvTiers:
-    shape = Shape(blake2b(key, digest_size=32).digest(), runner.block_bytes)
-    root = paths.current().kv
-    folder = model_folder(root, digest) / shape.key.hex()[:32]
-    return KvTiers(options, runner, shape, root, folder)

@@ -111,8 +111,13 @@ class TranscriptFiles:
             path.unlink()
 
 
-def _read(path: Path, name: bytes) -> list[int]:
-    """Raises `DamagedPageError`, `FileNotFoundError` and other `OSError`."""
+def read_ids(path: Path) -> list[int]:
+    """The tokens in a file, whatever its text. Raises `DamagedPageError`, `OSError`."""
+    return _read(path, None)
+
+
+def _read(path: Path, name: bytes | None) -> list[int]:
+    """Raises `DamagedPageError`, `FileNotFoundError` and other `OSError`. name None: any."""
     descriptor = kv_files.opened(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -126,6 +131,6 @@ def _read(path: Path, name: bytes) -> list[int]:
         raise DamagedPageError("it is of another version, or of another program")
     if kv_files.checksum(raw[:-_HASH_BYTES]) != raw[-_HASH_BYTES:]:
         raise DamagedPageError("its checksum is wrong")
-    if named != name or len(raw) != _HEAD.size + 4 * n_ids + _HASH_BYTES:
+    if named != (name or named) or len(raw) != _HEAD.size + 4 * n_ids + _HASH_BYTES:
         raise DamagedPageError("its name is not that of its text")
     return list(struct.unpack_from(f"<{n_ids}I", raw, _HEAD.size))
