@@ -6,7 +6,7 @@ Nothing here knows Textual.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -98,8 +98,9 @@ class LocalLibrary:
 
     is_local = True
 
-    def __init__(self, places: Paths) -> None:
-        self._places = places
+    def __init__(self, places: Paths, held_bytes: Callable[[], int] = lambda: 0) -> None:
+        """held_bytes: of the open model, which goes before another one comes."""
+        self._places, self._held_bytes = places, held_bytes
         self._lock = threading.Lock()
         self._judge: Judge | None = None
         self._known = Catalog(())
@@ -156,7 +157,7 @@ class LocalLibrary:
         with self._lock:
             if self._judge is None:
                 models = Store(self._places.models).list()
-                self._judge = Judge(self._places, models, self._known)
+                self._judge = Judge(self._places, models, self._known, self._held_bytes())
             return self._judge
 
     def details(self, row: ModelRow) -> list[tuple[str, str]]:

@@ -51,20 +51,25 @@ class Outlook:
 class Judge:
     """Reads the machine once; the first time on a machine that takes a second or two."""
 
-    def __init__(self, places: Paths, models: list[Model], known: Catalog) -> None:
-        """Raises `OutOfMemoryError`."""
+    def __init__(
+        self, places: Paths, models: list[Model], known: Catalog, held_bytes: int = 0
+    ) -> None:
+        """held_bytes: what the open model holds, which goes before another one comes. Raises
+        `OutOfMemoryError`."""
         machine = machine_facts()
         measured = speeds.here(places.cache, models, machine.isa, machine.n_threads)
         self._roof = Roof(remembered_roofs(places.cache).read_gb_per_s, tuple(measured))
-        self._free = machine.free_bytes
-        self._room = int(machine.free_bytes * SHARE_OF_FREE)
+        free = machine.free_bytes
+        self._held = held_bytes
+        self._free = min(machine.memory_bytes, free + held_bytes) if free else 0
+        self._room = int(self._free * SHARE_OF_FREE)
         self._known = known
         self._attentions = {size.ref: size.attention for size in known.sizes}
 
     def of_file(self, path: Path, ref: Ref | str, architecture: str) -> Outlook:
         """Of a model that is here; from its header."""
         try:
-            facts = memory_plans(path)
+            facts = memory_plans(path, freed_bytes=self._held)
             step_bytes = work_of(path).step_bytes
         except (LocalLLMError, OSError) as e:
             message = e.message if isinstance(e, LocalLLMError) else str(e)
@@ -80,7 +85,8 @@ class Judge:
         """Of a model of the package index that is not here."""
         attention = self._attentions.get(entry.ref)
         found = suggest_entry(entry, attention, self._roof)
-        return _outlook(catalogue_plans(entry, attention), found.tokens_per_s, found.basis)
+        facts = catalogue_plans(entry, attention, freed_bytes=self._held)
+        return _outlook(facts, found.tokens_per_s, found.basis)
 
     def of_size(self, size: Size) -> Outlook:
         """Of a size of the catalogue, in the quantization that a pull takes by default."""

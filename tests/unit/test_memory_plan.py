@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from stand_ins import headers
 
+from localllm.engine import machine
 from localllm.engine.kv_tier import TierOptions
 from localllm.engine.memory_plan import (
     MAX_BATCH_TOKENS,
@@ -251,3 +253,14 @@ print(peak() - before, plan.total_bytes)
     )
     grown, planned = map(int, done.stdout.split())
     assert abs(grown - planned) <= max(0.02 * planned, 16 << 20), (grown, planned)
+
+
+@pytest.mark.parametrize(
+    ("free", "freed", "counted"), [(30, 0, 30), (30, 20, 50), (30, 90, 100), (0, 90, 0)]
+)
+def test_what_will_be_given_back_counts_as_free(
+    monkeypatch: pytest.MonkeyPatch, free: int, freed: int, counted: int
+) -> None:
+    facts = types.SimpleNamespace(memory_bytes=100, free_bytes=free)
+    monkeypatch.setattr(machine, "facts", lambda: facts)
+    assert Room.here(freed) == Room(100, counted)
