@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
+from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 from textual.worker import get_current_worker
@@ -20,6 +21,7 @@ from localllm.tui import themes
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.keys import KEYS
 from localllm.tui.opening import AnySession, Beginning, Described, LoadOptions, Opener
+from localllm.tui.terminal_driver import lasting
 
 if TYPE_CHECKING:
     from localllm.tui.library import Library
@@ -85,6 +87,10 @@ class ChatApp(App[None]):
 
     # ---- the beginning and the end
 
+    def get_driver_class(self) -> type[Driver]:
+        """See `terminal_driver`."""
+        return lasting(super().get_driver_class())
+
     def on_mount(self) -> None:
         from localllm.tui.screens.chat import ChatScreen
 
@@ -98,6 +104,7 @@ class ChatApp(App[None]):
             self.notify(escape_line(problem.message), severity="warning", markup=False)
         self._watch_signals()
         self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
+        self.loading = True  # a question that comes before the model waits for it
         self.run_worker(self._load_default, thread=True, group="load", exit_on_error=False)
 
     def _watch_signals(self) -> None:
@@ -169,9 +176,11 @@ class ChatApp(App[None]):
         try:
             name = self.opener.default()
         except LocalLLMError as e:
+            self.loading = False
             self._post(self.LoadFailed("", e))
             return
         if name is None:
+            self.loading = False
             self.call_from_thread(self.choose_model)
         else:
             self.call_from_thread(self.load, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select
 from tui.fakes import FakeOpener, FakeSession, Thought
+from tui.waiting import until
 
 from localllm.errors import ArgumentError, FileError, LocalLLMError
 from localllm.params import GenerateParams
@@ -32,14 +32,6 @@ def opener(left: FakeSession, right: FakeSession, n_bytes: int = 1000, **more: A
     names = ("a:1b", "b:2b")
     described = {name: Described(name, name, file_bytes=n_bytes) for name in names}
     return FakeOpener({"a:1b": left, "b:2b": right}, described=described, **more)
-
-
-async def until(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        await pilot.pause()
-        await asyncio.sleep(0.005)
 
 
 Body = Callable[[Pilot[Any], CompareScreen, list[Compared | None]], Coroutine[Any, Any, None]]
@@ -181,6 +173,29 @@ def test_mouse_and_a_second_question() -> None:
         assert (ended[0].name, ended[0].question, ended[0].text) == ("a:1b", "And?", "two")
 
     use(models, body, question="")
+
+
+def test_a_question_of_more_lines_is_asked_whole() -> None:
+    left = FakeSession([["one"]])
+    question = "Why?\n\n  code\n"
+
+    async def body(pilot: Pilot[Any], screen: CompareScreen, ended: list[Compared | None]) -> None:
+        assert screen.query_one("#question", Input).value == "Why? code"
+        await pilot.press("f5")
+        await until(pilot, lambda: "F2 or F3" in said(screen))
+        assert left.asked[0][0][0]["content"] == question
+
+    use(opener(left, FakeSession()), body, question=question)
+
+
+def test_the_second_is_another_one_than_the_first() -> None:
+    async def body(pilot: Pilot[Any], screen: CompareScreen, ended: list[Compared | None]) -> None:
+        assert [view.name_chosen for view in screen.views] == ["a:1b", "b:2b"]
+        screen.on_compare_screen_named(CompareScreen.Named(["b:2b", "a:1b"]))
+        await pilot.pause()
+        assert [view.name_chosen for view in screen.views] == ["a:1b", "b:2b"]
+
+    use(opener(FakeSession(), FakeSession()), body, names=("a:1b", ""))
 
 
 def test_a_model_of_the_users_own_is_offered() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
+from tui.waiting import notes_of, until
 
 from localllm.errors import DownloadError, LocalLLMError
 from localllm.store.transfer.patience import KEPT
@@ -110,14 +110,6 @@ class Host(App[None]):
         self.result = result
 
 
-async def until(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        await pilot.pause()
-        await asyncio.sleep(0.005)
-
-
 Use = Callable[[Pilot[Any], Host, ModelsScreen], Coroutine[Any, Any, None]]
 
 
@@ -156,10 +148,6 @@ def cells(screen: ModelsScreen) -> list[str]:
 
 def text(screen: ModelsScreen, selector: str) -> str:
     return str(screen.query_one(selector).render())
-
-
-def notes(app: App[Any]) -> str:
-    return "\n".join(note.message for note in app._notifications)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -249,14 +237,14 @@ def test_a_pull_goes_on_while_the_screen_is_gone() -> None:
         assert "25%  50 B of 200 B  10 B/s  0:15 left" in str(row.query_one(".whole").render())
         assert "file 2 of 2 [#---------] 10% b.gguf" in str(row.query_one(".file").render())
         await pilot.press("p")
-        await until(pilot, lambda: "being pulled already" in notes(app))
+        await until(pilot, lambda: "being pulled already" in notes_of(app))
         await pilot.press("escape")
         assert app.result is None
         assert app.pulls.line() == "pulling qwen3:0.6b 25% 0:15 left"
         again = app.open()
         await until(pilot, lambda: again.is_mounted and len(again.query(PullRow)) == 1)
         bring.go.set()
-        await until(pilot, lambda: "qwen3:0.6b-q4_k_m is here" in notes(app))
+        await until(pilot, lambda: "qwen3:0.6b-q4_k_m is here" in notes_of(app))
         assert app.pulls.line() == ""
         assert bring.n == 1
         dismiss = again.query_one(PullRow).query_one(".second", Button)
@@ -273,8 +261,8 @@ def test_a_failed_pull_says_why_and_goes_on() -> None:
 
     async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
         await pilot.press("down", "down", "p")
-        await until(pilot, lambda: "refused" in notes(app))
-        assert "[b]x\\x1b" in notes(app)
+        await until(pilot, lambda: "refused" in notes_of(app))
+        assert "[b]x\\x1b" in notes_of(app)
         row = screen.query_one(PullRow)
         why = str(row.query_one(".file").render())
         assert "cannot fetch [b]x\\x1b: refused. Check the network." in why
@@ -282,7 +270,7 @@ def test_a_failed_pull_says_why_and_goes_on() -> None:
         assert "same command" not in why
         bring.fails = None
         await pilot.click(row.query_one(".first", Button))
-        await until(pilot, lambda: bring.n == 2 and "is here" in notes(app))
+        await until(pilot, lambda: bring.n == 2 and "is here" in notes_of(app))
 
     use(body, bring=bring)
 
@@ -292,11 +280,11 @@ def test_a_pull_is_stopped() -> None:
 
     async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
         await pilot.press("x")
-        await until(pilot, lambda: "No pull is running" in notes(app))
+        await until(pilot, lambda: "No pull is running" in notes_of(app))
         await pilot.press("down", "down", "p")
         await until(pilot, bring.begun.is_set)
         await pilot.press("x")
-        await until(pilot, lambda: "was stopped" in notes(app))
+        await until(pilot, lambda: "was stopped" in notes_of(app))
         assert app.pulls is not None
         assert app.pulls.all()[0].state == "stopped"
         assert not bring.go.is_set()
@@ -331,7 +319,7 @@ def test_a_name_that_no_row_has_is_pulled() -> None:
         await until(pilot, lambda: table(screen).row_count == 0)
         assert "user/repo as a name" in text(screen, "#details Static")
         await pilot.press("enter", "p")
-        await until(pilot, lambda: "user/repo-q4_k_m is here" in notes(app))
+        await until(pilot, lambda: "user/repo-q4_k_m is here" in notes_of(app))
 
     use(body, bring=bring)
 
@@ -339,7 +327,7 @@ def test_a_name_that_no_row_has_is_pulled() -> None:
 def test_delete() -> None:
     async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
         await pilot.press("d")
-        await until(pilot, lambda: "in use" in notes(app))
+        await until(pilot, lambda: "in use" in notes_of(app))
         await pilot.press("down", "d")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("enter")  # the focus is on the cautious answer
@@ -350,9 +338,9 @@ def test_delete() -> None:
         await pilot.press("y")
         await until(pilot, lambda: "old:1b" not in cells(screen))
         assert app.library.deleted == ["old:1b"]
-        assert "old:1b deleted. Its file stays where it is: /x" in notes(app)
+        assert "old:1b deleted. Its file stays where it is: /x" in notes_of(app)
         await pilot.press("down", "d")
-        await until(pilot, lambda: "cannot be deleted here" in notes(app))
+        await until(pilot, lambda: "cannot be deleted here" in notes_of(app))
 
     use(body, current="smollm2:135m")
 
@@ -361,7 +349,7 @@ def test_errors_of_the_library_are_told() -> None:
     async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
         app.library.error = LocalLLMError("cannot read [the] folder\x9b", "Look at it.")
         await pilot.press("r")
-        await until(pilot, lambda: "cannot read [the] folder\\x9b. Look at it." in notes(app))
+        await until(pilot, lambda: "cannot read [the] folder\\x9b. Look at it." in notes_of(app))
         await pilot.press("escape")
         assert app.result is None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select, TextArea
+from tui.waiting import notes_of, until
 
 from localllm.params import PARAMETERS
 from localllm.tui.presets import Presets, Wishes
@@ -37,14 +37,6 @@ def use(
             await body(pilot, screen, ended)
 
     asyncio.run(run())
-
-
-async def until(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        await pilot.pause()
-        await asyncio.sleep(0.005)
 
 
 def field(screen: ParametersScreen, name: str) -> ParameterField:
@@ -154,10 +146,7 @@ def test_a_damaged_file_of_presets_is_told(tmp_path: Path) -> None:
     (tmp_path / "presets.json").write_text("{")
 
     async def body(pilot: Pilot[Any], screen: ParametersScreen, ended: list[Wishes | None]) -> None:
-        def notes() -> str:
-            return "\n".join(note.message for note in pilot.app._notifications)
-
-        await until(pilot, lambda: "are damaged" in notes())
+        await until(pilot, lambda: "are damaged" in notes_of(pilot.app))
         await pilot.press("ctrl+s")
         assert ended == [Wishes()]
 

@@ -30,6 +30,7 @@ from localllm.tui.model_texts import error_text
 from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
+from localllm.tui.widgets.field import Field
 from localllm.tui.widgets.live_bar import bar, seconds_text, speed_text
 
 EVERY_S = 0.1  # at most ten redraws a second
@@ -90,13 +91,15 @@ class CompareScreen(KeyedScreen[Compared | None]):
         super().__init__()
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]
         self._opener, self._prepare = opener, prepare
-        self._options, self._names, self._question = options or LoadOptions(), names, question
+        self._options, self._names = options or LoadOptions(), names
+        self._question = question  # may have more lines than the field shows
+        self._shown = escape_line(" ".join(question.split()))
         self.comparison: Comparison | None = None
         self._phase = ""
 
     def compose(self) -> ComposeResult:
-        yield Input(
-            self._question, placeholder="One question to both; Enter asks",
+        yield Field(
+            self._shown, placeholder="One question to both; Enter asks",
             id="question", compact=True,
         )  # fmt: skip
         with Horizontal(id="sides"):
@@ -124,8 +127,10 @@ class CompareScreen(KeyedScreen[Compared | None]):
         for wanted in self._names:
             if wanted and wanted not in names:  # a file of the user's own
                 names = [*names, wanted]
-        for at, view in enumerate(self.views):
-            view.offer(names, self._names[at] or (names[min(at, len(names) - 1)] if names else ""))
+        left = self._names[0] or (names[0] if names else "")
+        right = self._names[1] or next((name for name in names if name != left), left)
+        for view, name in zip(self.views, (left, right), strict=True):
+            view.offer(names, name)
 
     def on_compare_screen_not_named(self, message: NotNamed) -> None:
         self._say(error_text(message.error))
@@ -142,11 +147,12 @@ class CompareScreen(KeyedScreen[Compared | None]):
     @on(Input.Submitted, "#question")
     async def action_ask(self) -> None:
         """Asks both, unless they answer already."""
-        question = self.query_one("#question", Input).value.strip()
+        typed = self.query_one("#question", Input).value
+        question = self._question if typed == self._shown else typed.strip()
         left, right = (view.name_chosen for view in self.views)
         if self.comparison is not None and not self.comparison.is_over:
             self._say("Both are asked already; Esc stops them")
-        elif not question:
+        elif not question.strip():
             self._say("Type a question first")
         elif not left or not right:
             self._say("Choose two models first")

@@ -26,6 +26,7 @@ from localllm.tui.outlook import Outlook
 from localllm.tui.pulls import Pull, Pulls
 from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.own_keys import KeyedScreen
+from localllm.tui.widgets.field import Field
 from localllm.tui.widgets.live_bar import speed_text
 from localllm.tui.widgets.load_options import LoadOptionsBar
 from localllm.tui.widgets.pull_bars import PullBars
@@ -33,6 +34,7 @@ from localllm.tui.widgets.pull_bars import PullBars
 #: Titles, and cells; a wide screen gives the name more.
 COLUMNS = {"Name": 20, "State": 11, "Fits here": 12, "tok/s": 5, "Size": 10, "Quant": 8}
 _WIDE_NAME = 30
+_LONGEST_NOTE = 600  # characters
 _DETAILS_AFTER_S = 0.1  # the cursor may only be passing
 
 
@@ -140,7 +142,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
         self._details_timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="Filter, or a name to pull", id="filter", compact=True)
+        yield Field(placeholder="Filter, or a name to pull", id="filter", compact=True)
         with Horizontal(id="body"):
             yield ModelTable(cursor_type="row", zebra_stripes=True)
             with VerticalScroll(id="details"):
@@ -478,5 +480,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
 
     def _tell(self, text: str, *, is_error: bool = False) -> None:
         self.notify(
-            escape_line(text), severity="error" if is_error else "information", markup=False
+            escape_line(text)[:_LONGEST_NOTE],
+            severity="error" if is_error else "information",
+            markup=False,
         )

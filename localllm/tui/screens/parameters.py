@@ -19,6 +19,7 @@ from localllm.plain_text import escape, escape_line
 from localllm.tui.presets import Presets, Wishes
 from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.own_keys import KeyedScreen
+from localllm.tui.widgets.field import Field
 from localllm.tui.widgets.parameter_field import ParameterField
 
 _AS_MODEL = "as the model does"
@@ -99,7 +100,7 @@ class ParametersScreen(KeyedScreen[Wishes | None]):
         with Horizontal(classes="line"):
             yield Static("Preset", markup=False)
             yield Select[str]([], prompt="none", compact=True, id="presets")
-            yield Input(placeholder="name to save as", compact=True, id="name")
+            yield Field(placeholder="name to save as", compact=True, id="name")
             yield Button("save", id="save", compact=True)
             yield Button("delete", id="delete", compact=True)
         with VerticalScroll(can_focus=False):
@@ -272,4 +273,4 @@ class ParametersScreen(KeyedScreen[Wishes | None]):
     def on_parameters_screen_failed(self, message: Failed) -> None:
         e = message.error
         text = f"{e.message}. {e.hint}" if e.hint else e.message
-        self.notify(escape_line(text), severity="error", markup=False)
+        self.notify(escape_line(text)[:600], severity="error", markup=False)

@@ -12,6 +12,7 @@ from textual.widgets import Button, Input, Static
 from localllm.plain_text import size_text
 from localllm.tui.opening import LoadOptions
 from localllm.tui.outlook import Outlook
+from localllm.tui.widgets.field import Field
 
 KV_TYPES = ("f16", "q8_0")
 LEAST_CONTEXT, MOST_CONTEXT = 256, 2**24
@@ -41,7 +42,7 @@ class LoadOptionsBar(Horizontal):
     def compose(self) -> ComposeResult:
         yield Button(self._label(), id="kv", compact=True)
         yield Static("Context", markup=False)
-        yield Input(
+        yield Field(
             str(self.options.n_ctx or ""), placeholder="auto", id="context", compact=True,
             restrict="[0-9]*", max_length=8,
         )  # fmt: skip

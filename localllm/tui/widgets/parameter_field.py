@@ -16,6 +16,7 @@ from localllm.errors import ArgumentError
 from localllm.params import DEFAULT_WORDS, Parameter
 from localllm.plain_text import escape_line
 from localllm.tui.presets import plain
+from localllm.tui.widgets.field import Field
 
 
 class ParameterField(Horizontal):
@@ -52,7 +53,7 @@ class ParameterField(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Static(self.row.name, classes="name", markup=False)
-        yield Input(placeholder=escape_line(self._usual_text()), compact=True)
+        yield Field(placeholder=escape_line(self._usual_text()), compact=True)
         yield Static("", classes="mark", markup=False)
         reset = Button("reset", compact=True)
         reset.can_focus = False  # the key for it is the screen's
