@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localllm import slash
@@ -26,6 +26,7 @@ _KEYS = (
     ("Ctrl-C", "stops the answer, or clears the line"),
     ("Ctrl-D", "leaves"),
 )
+_NONE = slash.Row("", "")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Command:
 
     run: Callable[[Repl, str], None]
     complete: Callable[[list[str]], list[str]] = lambda words: []
-    row: slash.Row = field(default_factory=lambda: slash.Row("", ""))
+    row: slash.Row = _NONE
 
     @property
     def usage(self) -> str:
