@@ -6,7 +6,6 @@ An answer comes as lines of JSON: the prompt, chunks, and in the end the counts,
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -24,13 +23,14 @@ from localllm.engine.transcripts import Asked as Transcribed
 from localllm.engine.transcripts import Transcripts
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError, UnsupportedError
 from localllm.params import GenerateParams
+from localllm.server import truncate
 from localllm.server.answering import Answering
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
 from localllm.server.routes.control import only_here
 from localllm.server.schema import values
 from localllm.server.sse import EVENTS, Watched, stream
-from localllm.server.state import attended, read_object, state_of
+from localllm.server.state import attended, in_lane, read_object, state_of
 from localllm.text.thinking_switch import switched
 
 router = APIRouter(prefix="/localllm", include_in_schema=False)
@@ -87,7 +87,9 @@ async def answer(http: HttpRequest) -> Lines:
     try:
         state, info = state_of(http), lease.service.info
         transcripts = state.transcripts
-        asked = await asyncio.to_thread(_request, info, body, http.state.caller, transcripts)
+        asked = await in_lane(
+            http, lambda check: _request(info, body, http.state.caller, transcripts)
+        )
         answering, told = state.answering(lease.service), None
         if asked.transcribed is not None:
             told = partial(transcripts.add_answer, asked.transcribed)
@@ -109,7 +111,9 @@ def _request(
 ) -> Asked:
     params = _params(values.text(body, "params", "{}", _LONGEST))
     if "prompt" in body:
-        ids = info.tokenizer.encode(values.text(body, "prompt", "", _LONGEST * 16), True)
+        text = values.text(body, "prompt", "", _LONGEST * 16)
+        truncate.check_length(text, info.n_ctx)
+        ids = info.tokenizer.encode(text, True)
         return Asked(Request(_some(ids), params, salt=salt))
     template = info.chat_template
     if template is None:
@@ -119,6 +123,7 @@ def _request(
     if not isinstance(messages, list) or not messages:
         raise values.wrong("messages", messages, "a list of at least one message")
     prompt = template.prompt(messages, **options)
+    truncate.check_length(prompt.text, info.n_ctx)
     partition = info.digest.encode() + salt
     transcribed = transcripts.ids_of(prompt, partition, model=info.kept_digest)
     request = Request(
