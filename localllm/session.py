@@ -293,10 +293,8 @@ class Session:
         if not prompt:
             raise ArgumentError("the prompt is empty", hint="give at least one character")
         if len(prompt) >= self.info.n_ctx:
-            raise ContextFullError(
-                f"the prompt has {len(prompt)} tokens and the context holds {self.info.n_ctx}",
-                hint="shorten the prompt or raise the context with --ctx",
-            )
+            hint = "shorten the prompt or raise the context with --ctx"
+            raise ContextFullError.of(len(prompt), self.info.n_ctx, hint)
         self.answer = None
         self.stats = Stats(load_s=self.stats.load_s, prompt_tokens=len(prompt))
         if params.max_tokens == 0:
