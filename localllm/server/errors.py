@@ -70,14 +70,13 @@ def document(error: BaseException) -> dict[str, Any]:
     """The body for an exception. Faults of our own do not tell what happened inside."""
     kind = kind_of(error)
     message = "internal error: this is a fault in localllm, its log says more"
-    if isinstance(error, errors.ContextFullError) and error.n_ctx:
-        # OpenAI's words, by which clients know that they have to send less.
-        message = f"This model's maximum context length is {error.n_ctx} tokens. "
-        message += f"However, the prompt has {error.n_tokens}. Shorten it, or set truncate."
-    elif isinstance(error, LocalLLMError):
+    if isinstance(error, LocalLLMError):
         message = error.message
         if error.hint:
             message += f". {error.hint[0].upper()}{error.hint[1:]}"
+    if isinstance(error, errors.ContextFullError) and error.n_ctx:
+        # OpenAI's words, by which clients know that they have to send less.
+        message += f". This model's maximum context length is {error.n_ctx} tokens"
     return {
         "error": {
             "message": message,

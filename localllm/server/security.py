@@ -25,7 +25,8 @@ from localllm.server import errors
 from localllm.server.errors import RequestError
 from localllm.store.identifiers import is_loopback
 
-MAX_BODY_BYTES = 16 << 20
+MAX_BODY_BYTES = 8 << 20
+MAX_HELD_BYTES = 4 * MAX_BODY_BYTES  # of the bodies of all requests that are answered
 MAX_HEADER_BYTES = 64 << 10
 BODY_CHUNK_S = 20.0  # the longest wait for more of a body
 BODY_S = 120.0  # for all of it
@@ -124,7 +125,7 @@ class Guard:
     without keys)."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+        self._app, self._access, self._held = app, access, _Held()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -153,8 +154,11 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", []), *allowed]}
             await send(message)
 
-        body = _Body(receive, self._access.max_body_bytes)
-        await self._app(scope, body.receive, sending)
+        body = _Body(receive, self._access.max_body_bytes, self._held)
+        try:
+            await self._app(scope, body.receive, sending)
+        finally:
+            self._held.n_bytes -= body.n_bytes
 
     def _checked_origin(self, scope: Scope, headers: Headers) -> str | None:
         hosts = headers.getlist("host")
@@ -218,12 +222,19 @@ class Guard:
             raise _too_large(self._access.max_body_bytes)
 
 
-class _Body:
-    """Counts and times what comes of a body. Both limits raise `RequestError`."""
+@dataclass
+class _Held:
+    """The bodies of all requests that are answered."""
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
-        self._receive, self._max_bytes = receive, max_bytes
-        self._n_bytes, self._complete = 0, False
+    n_bytes: int = 0
+
+
+class _Body:
+    """Counts and times what comes of a body. All limits raise `RequestError`."""
+
+    def __init__(self, receive: Receive, max_bytes: int, held: _Held) -> None:
+        self._receive, self._max_bytes, self._held = receive, max_bytes, held
+        self.n_bytes, self._complete = 0, False
         self._end_s = asyncio.get_running_loop().time() + BODY_S
 
     async def receive(self) -> Message:
@@ -236,9 +247,20 @@ class _Body:
             raise RequestError(
                 "the body did not come in time", code="timeout", status=408, headers=_CLOSE
             ) from None
-        self._n_bytes += len(message.get("body", b""))
-        if self._n_bytes > self._max_bytes:
+        n_bytes = len(message.get("body", b""))
+        self.n_bytes += n_bytes
+        self._held.n_bytes += n_bytes
+        if self.n_bytes > self._max_bytes:
             raise _too_large(self._max_bytes)
+        if self._held.n_bytes > MAX_HELD_BYTES:
+            raise RequestError(
+                f"requests of more than {MAX_HELD_BYTES:,} bytes are answered at the moment",
+                "Ask again later.",
+                code="too_many_large_bodies",
+                status=503,
+                type="server_error",
+                headers={"retry-after": "1", **_CLOSE},
+            )
         self._complete = not message.get("more_body", False)
         return message
 

@@ -22,6 +22,7 @@ from localllm.engine.request import Finished, PromptLogprobs, Usage
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.server import errors
 from localllm.server.answering import Answering
+from localllm.server.lanes import client_gone
 from localllm.server.metrics import Metrics
 from localllm.server.shapes import Frame, usage
 
@@ -60,7 +61,7 @@ class Watched(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["tally"] = self._answering.tally
         work = asyncio.create_task(self.work(send))
-        gone = asyncio.create_task(_gone(receive))
+        gone = asyncio.create_task(client_gone(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -195,12 +196,6 @@ async def _with_pings(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     finally:
         if following is not None:
             following.cancel()
-
-
-async def _gone(receive: Receive) -> None:
-    """Returns when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _respond(send: Send, status: int, data: bytes, more: dict[str, str]) -> None:

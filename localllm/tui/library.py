@@ -22,7 +22,7 @@ from localllm.store.foreign import stores
 from localllm.store.index import Store
 from localllm.store.ref import parse
 from localllm.tui.opening import Opener
-from localllm.tui.outlook import Judge, Outlook
+from localllm.tui.outlook import Judge, Outlook, read_speed
 
 #: States of a row.
 READY, DAMAGED, PARTIAL, DOWNLOADING, AVAILABLE, SERVED = (
@@ -103,6 +103,7 @@ class LocalLibrary:
         self._places, self._held_bytes = places, held_bytes
         self._lock = threading.Lock()
         self._judge: Judge | None = None
+        self._read_gb_per_s: float | None = None
         self._known = Catalog(())
 
     def rows(self) -> tuple[list[ModelRow], list[str]]:
@@ -156,8 +157,12 @@ class LocalLibrary:
     def _judged(self) -> Judge:
         with self._lock:
             if self._judge is None:
+                if self._read_gb_per_s is None:  # once: a measurement disturbs an answer
+                    self._read_gb_per_s = read_speed(self._places)
                 models = Store(self._places.models).list()
-                self._judge = Judge(self._places, models, self._known, self._held_bytes())
+                self._judge = Judge(
+                    self._places, models, self._known, self._read_gb_per_s, self._held_bytes()
+                )
             return self._judge
 
     def details(self, row: ModelRow) -> list[tuple[str, str]]:

@@ -48,17 +48,27 @@ class Outlook:
     plans: tuple[tuple[int, str, int, bool], ...] = ()  # (context, KV type, bytes, whether it fits)
 
 
+def read_speed(places: Paths) -> float:
+    """GB/s that memory is read at here. On the first calls of a machine it is measured, which takes
+    a second or two. Raises `OutOfMemoryError`."""
+    return remembered_roofs(places.cache).read_gb_per_s
+
+
 class Judge:
-    """Reads the machine once; the first time on a machine that takes a second or two."""
+    """Knows the machine as it is at this moment."""
 
     def __init__(
-        self, places: Paths, models: list[Model], known: Catalog, held_bytes: int = 0
+        self,
+        places: Paths,
+        models: list[Model],
+        known: Catalog,
+        read_gb_per_s: float,
+        held_bytes: int = 0,
     ) -> None:
-        """held_bytes: what the open model holds, which goes before another one comes. Raises
-        `OutOfMemoryError`."""
+        """held_bytes: what the open model holds, which goes before another one comes."""
         machine = machine_facts()
         measured = speeds.here(places.cache, models, machine.isa, machine.n_threads)
-        self._roof = Roof(remembered_roofs(places.cache).read_gb_per_s, tuple(measured))
+        self._roof = Roof(read_gb_per_s, tuple(measured))
         free = machine.free_bytes
         self._held = held_bytes
         self._free = min(machine.memory_bytes, free + held_bytes) if free else 0

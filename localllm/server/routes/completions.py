@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +11,11 @@ from fastapi import Request as HttpRequest
 from localllm.engine.request import Request
 from localllm.server import truncate
 from localllm.server.errors import RequestError
+from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import Frame, TextShape, Wishes
 from localllm.server.sse import Answer
-from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, state_of
+from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, in_lane, state_of
 from localllm.server.text_logprobs import echoed
 from localllm.server.truncate import Fitted
 from localllm.text.tokenizer import Tokenizer
@@ -60,13 +60,20 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         )
     limit = truncate.room(info.n_ctx, params.max_tokens)
 
-    def encode() -> list[Fitted[list[int]]]:
-        return [
-            _encoded(prompt, info.tokenizer, (add_special, parse_special), asked.truncate, limit)
-            for prompt in prompts
-        ]
+    def encode(check: Check) -> list[Fitted[list[int]]]:
+        fitted = []
+        for prompt in prompts:
+            check()
+            if isinstance(prompt, str):
+                truncate.check_length(prompt, info.n_ctx)
+            fitted.append(
+                _encoded(
+                    prompt, info.tokenizer, (add_special, parse_special), asked.truncate, limit
+                )
+            )
+        return fitted
 
-    fitted = await asyncio.to_thread(encode)
+    fitted = await in_lane(http, encode)
     cuts = [each.cut for each in fitted if each.cut is not None]
     more: dict[str, Any] = {}
     if cuts:

@@ -6,7 +6,6 @@ An answer comes as lines of JSON: the prompt, chunks, and in the end the counts,
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -30,7 +29,7 @@ from localllm.server.routes.control import only_here
 from localllm.server.schema import values
 from localllm.server.session_request import Asked
 from localllm.server.sse import EVENTS, Watched, stream
-from localllm.server.state import attended, read_object, state_of
+from localllm.server.state import attended, in_lane, read_object, state_of
 
 router = APIRouter(prefix="/localllm", include_in_schema=False)
 _LONGEST = 1 << 20
@@ -65,7 +64,9 @@ async def answer(http: HttpRequest) -> Lines:
     try:
         state, info = state_of(http), lease.service.info
         transcripts = state.transcripts
-        asked = await asyncio.to_thread(_request, info, body, http.state.caller, transcripts)
+        asked = await in_lane(
+            http, lambda check: _request(info, body, http.state.caller, transcripts)
+        )
         answering, told = state.answering(lease.service), None
         if asked.transcribed is not None:
             told = partial(transcripts.add_answer, asked.transcribed)
