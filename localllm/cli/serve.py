@@ -149,9 +149,13 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.server import app, listen, request_log
     from localllm.server.announced import Announced, announcing
 
+    if options["tls_key"] and not options["tls_cert"]:
+        raise ArgumentError(
+            "--tls-key is of no use without --tls-cert", "Give the certificate too, as a PEM file."
+        )
+    tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     listening = listen.bind(host, port)
     request_log.install(options["log_format"])
-    tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     application = app.build(_manager(found, names, options), access, strict=options["strict"])
     server = listen.server(
         application,

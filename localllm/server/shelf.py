@@ -92,7 +92,7 @@ class Shelf:
 def _same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:
+    except (OSError, ValueError):  # a path with a zero byte is none
         return False
 
 
