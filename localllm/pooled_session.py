@@ -23,7 +23,7 @@ from localllm.engine.kept_conversations import KeptConversations
 from localllm.engine.kv_tier import TierOptions
 from localllm.engine.open import OpenOptions, beside_template, open_parts
 from localllm.engine.paged import PagedEngine
-from localllm.engine.request import Event, Failed, Finished, Request, Ticket
+from localllm.engine.request import Event, Failed, Finished, PromptLogprobs, Request, Ticket
 from localllm.engine.service import NativeService
 from localllm.engine.transcript_files import TranscriptFiles
 from localllm.engine.transcripts import Transcripts
@@ -265,6 +265,8 @@ class PooledSession:
                         yield Chunk("", finish_reason="cancelled")
                         return
                     raise event.error
+                if isinstance(event, PromptLogprobs):
+                    continue  # no session asks for these
                 last = event.chunk
                 self._count(last, time.perf_counter() - began)
                 if last.finish_reason is None:

@@ -156,7 +156,7 @@ class LocalOpener:
         from localllm.pooled_session import open_pool
 
         def show(share: float) -> None:
-            if cancelled():
+            if cancelled() or self._is_closed:
                 raise CancelledError(f"loading {found.label} was stopped")
             progress(share)
 

@@ -15,7 +15,7 @@ import click
 
 from localllm import paths
 from localllm.cli import opening, output
-from localllm.cli.api_keys import read_keys
+from localllm.cli.api_keys import read_named_keys
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.loading_options import ENGINES, template_text
 from localllm.cli.options import Found, ModelName, Number, hints, machine_options
@@ -50,7 +50,10 @@ class ServeCommand(click.Command):
     "--port", type=Number(int, 0, 65535), default=PORT, show_default=True, help="0: any free one."
 )
 @click.option(
-    "--api-key", metavar="KEY|@FILE", multiple=True, help="What clients must send. Several may be."
+    "--api-key",
+    metavar="KEY|@FILE",
+    multiple=True,
+    help="What clients must send. Several may be; lines of a file are KEY or NAME KEY.",
 )
 @click.option("--name", multiple=True, help="What requests call the model. Several may be.")
 @click.option("--cors-origin", metavar="URL", multiple=True, help="A web page that may ask.")
@@ -123,7 +126,7 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.store.identifiers import is_loopback
 
     host, port = options["host"], options["port"]
-    keys = read_keys(options["api_key"])
+    keys = read_named_keys(options["api_key"])
     if not keys and not is_loopback(host):
         raise ArgumentError(
             f"--host {host[:80]} can be reached from other machines: that needs --api-key",
@@ -132,7 +135,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     own_key = secrets.token_urlsafe(32) if keys else ""  # for programs of this user
     access = Access(
         host=host,
-        keys=tuple(keys),
+        keys=tuple(key for _, key in keys),
+        key_names=tuple(name for name, _ in keys),
         own_key=own_key,
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],

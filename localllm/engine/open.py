@@ -28,7 +28,7 @@ from localllm.engine.memory_plan import (
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, OutOfMemoryError
-from localllm.store.digest import sampled_digest
+from localllm.store.digest import file_state, sampled_digest
 from localllm.store.inspect import GgufFile
 from localllm.text.beside_template import Choice, choose
 from localllm.text.chat_template import ChatTemplate
@@ -137,6 +137,11 @@ class Parts:
     def digest(self) -> str:
         """Of a file whose sha256 is not on record."""
         return sampled_digest(self.path)
+
+    @cached_property
+    def file_state(self) -> str:
+        """Whatever is kept of answers for later must have been made with the same."""
+        return file_state(self.path)
 
 
 def open_parts(

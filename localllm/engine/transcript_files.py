@@ -1,9 +1,10 @@
 """Tokens of conversations on the disk, so that they outlive the process as the pages do that were
-computed from them: one file for each answer, `<cache>/kv/<model>/transcripts/<hash>`.
+computed from them: `<cache>/kv/<model>/transcripts/<hash>`, two for each answer: where it ends, and
+where it was called for.
 
     magic 8 | version u32 | tokens u32 | name 64 | token ids u32 [tokens] | blake2b-256 of all above
 
-Little-endian. The ids are all of the conversation up to the answer's end. The name stands for its
+Little-endian. The ids are all of the conversation up to there. The name stands for its
 text; see transcripts.py. The disk tier counts these files among its own and deletes those that were
 not used for longest.
 """

@@ -18,6 +18,7 @@ from localllm import __version__
 from localllm.errors import LocalLLMError
 from localllm.server import errors, watchdog
 from localllm.server.errors import RequestError
+from localllm.server.lanes import ClientLeftError
 from localllm.server.manager import Manager
 from localllm.server.request_log import Recorded, loop_fault
 from localllm.server.routes import chat, completions, control, models, operations, session, tokens
@@ -48,6 +49,7 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
         watching = asyncio.ensure_future(watchdog.watch(models.states))
         yield
         watching.cancel()
+        state.lanes.close()
         await models.close()
 
     app = FastAPI(
@@ -74,6 +76,8 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
 async def _refused(http: HttpRequest, error: Exception) -> Response:
     kind = errors.kind_of(error)
     http.state.error = kind.code
+    if isinstance(error, ClientLeftError):
+        http.app.state.server.metrics.disconnects += 1
     if kind.status >= 500 and isinstance(error, LocalLLMError):
         log.error("%s", error)
     return Response(

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-import re
+from itertools import accumulate
 from typing import Any
 
 from localllm.server.errors import RequestError
 
 MAX_DEPTH = 128
+MAX_PARTS = 1 << 19
+"""Values, keys and brackets in a body: each takes up to 128 bytes while the body is read."""
 _MAX_NUMBER = 400  # characters; the longest finite double has 309 digits
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_NOT_BRACKETS = re.compile(rb"[^\[\]{}]+")
-_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_CHUNK = 1 << 16
+_OTHERS = bytes(set(range(256)) - set(b'"[]{},:'))
+_STEPS = [(byte in b"[{") - (byte in b"]}") for byte in range(256)]
 
 
 def parse(data: bytes) -> dict[str, Any]:
     """The object in a body. Raises `RequestError` for bytes that are no UTF-8, no JSON or no
     object, for a key that is there twice, a number that no double holds, half a character, and
-    more than `MAX_DEPTH` levels."""
+    more than `MAX_DEPTH` levels or `MAX_PARTS` parts."""
+    _check_shape(data)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise _refused(f"the body is no UTF-8: byte {e.start} is 0x{data[e.start]:02X}") from None
-    _check_depth(data)
     try:
         value = json.loads(
             text,
@@ -39,8 +41,11 @@ def parse(data: bytes) -> dict[str, Any]:
         raise _refused(f"the body is no JSON: {str(e)[:200]}") from None
     if not isinstance(value, dict):
         raise _refused("the body is no JSON object")
+    if "\\ud" not in text and "\\uD" not in text:  # without them it was UTF-8
+        return value
     try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        for part in json.JSONEncoder(ensure_ascii=False).iterencode(value):
+            part.encode("utf-8")
     except UnicodeEncodeError as e:
         code = ord(e.object[e.start])
         raise _refused(
@@ -54,11 +59,26 @@ def _refused(message: str, hint: str | None = None) -> RequestError:
     return RequestError(message, hint, code="invalid_json")
 
 
-def _check_depth(data: bytes) -> None:
-    depth = 0
-    for bracket in _NOT_BRACKETS.sub(b"", _STRING.sub(b"", data)):
-        depth += _STEPS[bracket]
-        if depth > MAX_DEPTH:
+def _check_shape(data: bytes) -> None:
+    """Depth and parts, in one pass over the bytes, before anything is made of them. What comes
+    after the first error of the JSON does not count: it is refused for that anyway."""
+    depth = n_parts = at = inside = 0  # inside: 1 within a string
+    while at < len(data):
+        end = at + _CHUNK
+        chunk = data[at:end]
+        end += (len(chunk) - len(chunk.rstrip(b"\\"))) & 1  # the escape is not cut in two
+        chunk = data[at:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        pieces = chunk.translate(None, _OTHERS).split(b'"')
+        marks = b"".join(pieces[inside::2])
+        inside ^= (len(pieces) - 1) & 1
+        at = end
+        n_parts += len(marks)
+        if n_parts > MAX_PARTS:
+            raise _refused(f"the body has more than {MAX_PARTS:,} values, keys and brackets")
+        brackets = marks.translate(None, b",:")
+        levels = list(accumulate(map(_STEPS.__getitem__, brackets), initial=depth))
+        depth = levels[-1]
+        if max(levels) > MAX_DEPTH:
             raise _refused(f"the body is nested more than {MAX_DEPTH} deep")
 
 

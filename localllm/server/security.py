@@ -25,7 +25,8 @@ from localllm.server import errors
 from localllm.server.errors import RequestError
 from localllm.store.identifiers import is_loopback
 
-MAX_BODY_BYTES = 16 << 20
+MAX_BODY_BYTES = 8 << 20
+MAX_HELD_BYTES = 4 * MAX_BODY_BYTES  # of the bodies of all requests that are answered
 MAX_HEADER_BYTES = 64 << 10
 BODY_CHUNK_S = 20.0  # the longest wait for more of a body
 BODY_S = 120.0  # for all of it
@@ -42,11 +43,13 @@ _PORT = re.compile(r"[0-9]{1,5}")
 @dataclass(frozen=True)
 class Access:
     """What is allowed. host: the address listened on; keys: none is asked for if there are none;
-    origins: trusted ones beside those of this machine, `*` as the port is any port; hosts: further
-    names that this machine has. own_key: of programs of the same user; beside keys only."""
+    key_names: as many, "" for a key without one; origins: trusted ones beside those of this
+    machine, `*` as the port is any port; hosts: further names that this machine has. own_key: of
+    programs of the same user; beside keys only."""
 
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = ()
+    key_names: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
@@ -66,11 +69,15 @@ class Access:
         return found
 
     def name_of(self, caller: bytes) -> str | None:
-        """What the log calls a caller: never by the key."""
+        """What log and metrics call a caller: never by the key."""
         if caller == OWN:
             return "localllm"
         known = [each for each, _ in self._callers]
-        return f"key {known.index(caller) + 1}" if caller in known else None
+        if caller not in known:
+            return None
+        number = known.index(caller)
+        name = self.key_names[number] if number < len(self.key_names) else ""
+        return name or f"key {number + 1}"
 
     def knows_host(self, name: str) -> bool:
         """Whether a Host, without its port, is a name of this machine."""
@@ -118,7 +125,7 @@ class Guard:
     without keys)."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+        self._app, self._access, self._held = app, access, _Held()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -147,8 +154,11 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", []), *allowed]}
             await send(message)
 
-        body = _Body(receive, self._access.max_body_bytes)
-        await self._app(scope, body.receive, sending)
+        body = _Body(receive, self._access.max_body_bytes, self._held)
+        try:
+            await self._app(scope, body.receive, sending)
+        finally:
+            self._held.n_bytes -= body.n_bytes
 
     def _checked_origin(self, scope: Scope, headers: Headers) -> str | None:
         hosts = headers.getlist("host")
@@ -212,12 +222,19 @@ class Guard:
             raise _too_large(self._access.max_body_bytes)
 
 
-class _Body:
-    """Counts and times what comes of a body. Both limits raise `RequestError`."""
+@dataclass
+class _Held:
+    """The bodies of all requests that are answered."""
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
-        self._receive, self._max_bytes = receive, max_bytes
-        self._n_bytes, self._complete = 0, False
+    n_bytes: int = 0
+
+
+class _Body:
+    """Counts and times what comes of a body. All limits raise `RequestError`."""
+
+    def __init__(self, receive: Receive, max_bytes: int, held: _Held) -> None:
+        self._receive, self._max_bytes, self._held = receive, max_bytes, held
+        self.n_bytes, self._complete = 0, False
         self._end_s = asyncio.get_running_loop().time() + BODY_S
 
     async def receive(self) -> Message:
@@ -230,9 +247,20 @@ class _Body:
             raise RequestError(
                 "the body did not come in time", code="timeout", status=408, headers=_CLOSE
             ) from None
-        self._n_bytes += len(message.get("body", b""))
-        if self._n_bytes > self._max_bytes:
+        n_bytes = len(message.get("body", b""))
+        self.n_bytes += n_bytes
+        self._held.n_bytes += n_bytes
+        if self.n_bytes > self._max_bytes:
             raise _too_large(self._max_bytes)
+        if self._held.n_bytes > MAX_HELD_BYTES:
+            raise RequestError(
+                f"requests of more than {MAX_HELD_BYTES:,} bytes are answered at the moment",
+                "Ask again later.",
+                code="too_many_large_bodies",
+                status=503,
+                type="server_error",
+                headers={"retry-after": "1", **_CLOSE},
+            )
         self._complete = not message.get("more_body", False)
         return message
 

@@ -12,6 +12,7 @@ from localllm.engine.transcripts import Asked as Transcribed
 from localllm.engine.transcripts import Transcripts
 from localllm.errors import ArgumentError, UnsupportedError
 from localllm.params import GenerateParams
+from localllm.server import truncate
 from localllm.text.thinking_switch import switched
 
 
@@ -58,8 +59,8 @@ def to_answer(
         raise UnsupportedError(info.no_template)
     options, notes = switched(template, think)
     prompt = template.prompt(messages, **options)
-    partition = info.digest.encode() + salt
-    transcribed = transcripts.ids_of(prompt, partition, model=info.kept_digest)
+    truncate.check_length(prompt.text, info.n_ctx)
+    transcribed = transcripts.ids_of(prompt, info.partition + salt, model=info.kept_digest)
     request = Request(
         _some(transcribed.ids),
         params,
@@ -72,6 +73,7 @@ def to_answer(
 
 def to_complete(info: LoadedModel, prompt: str, params: GenerateParams, salt: bytes) -> Asked:
     """Continues a text as it is."""
+    truncate.check_length(prompt, info.n_ctx)
     return Asked(Request(_some(info.tokenizer.encode(prompt, True)), params, salt=salt))
 
 

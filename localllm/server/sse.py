@@ -18,10 +18,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from localllm.engine.exchange import Chunk
-from localllm.engine.request import Finished, Usage
+from localllm.engine.request import Finished, PromptLogprobs, Usage
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.server import errors
 from localllm.server.answering import Answering
+from localllm.server.lanes import client_gone
 from localllm.server.metrics import Metrics
 from localllm.server.shapes import Frame, usage
 
@@ -60,7 +61,7 @@ class Watched(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["tally"] = self._answering.tally
         work = asyncio.create_task(self.work(send))
-        gone = asyncio.create_task(_gone(receive))
+        gone = asyncio.create_task(client_gone(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -136,10 +137,10 @@ class Answer(Watched):
                     yield event(frame.piece([opening], **pending, **more))
                     more = {}
             async for index, chunk in self._chunks():
-                choice = shape.piece(index, chunk)
-                if choice is not None:
-                    yield event(frame.piece([choice], **pending, **more))
-                    more = {}
+                for choice in (shape.begun(index), shape.piece(index, chunk)):
+                    if choice is not None:
+                        yield event(frame.piece([choice], **pending, **more))
+                        more = {}
             if self._include_usage:
                 yield event(frame.piece([], usage=usage(self._used)))
         except Exception as e:
@@ -153,6 +154,9 @@ class Answer(Watched):
         async for number, each in self._answering.events():
             if isinstance(each, Finished):
                 self._used.append(each.usage)
+                continue
+            if isinstance(each, PromptLogprobs):
+                self._frame.shape.prompt_logprobs(number, each.rows)
                 continue
             if each.chunk.finish_reason == "cancelled":
                 raise CancelledError("the answer was cut short: the server is stopping")
@@ -192,12 +196,6 @@ async def _with_pings(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     finally:
         if following is not None:
             following.cancel()
-
-
-async def _gone(receive: Receive) -> None:
-    """Returns when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _respond(send: Send, status: int, data: bytes, more: dict[str, str]) -> None:

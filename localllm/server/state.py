@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from fastapi import Request as HttpRequest
+from starlette.requests import ClientDisconnect
 
 from localllm import paths
 from localllm.engine.request import Service
 from localllm.engine.transcript_files import TranscriptFiles
 from localllm.engine.transcripts import Transcripts
-from localllm.errors import CancelledError
 from localllm.server import json_body
 from localllm.server.answering import Answering
+from localllm.server.lanes import LARGE_BYTES, Check, ClientLeftError, Lanes, client_gone
 from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
@@ -47,6 +48,7 @@ class ServerState:
     strict: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     transcripts: Transcripts = field(default_factory=_transcripts)
+    lanes: Lanes = field(default_factory=Lanes)
     _named: set[str] = field(default_factory=set)
     _running: WeakSet[Answering] = field(default_factory=WeakSet)
 
@@ -98,7 +100,19 @@ def state_of(http: HttpRequest) -> ServerState:
 
 async def read_object(http: HttpRequest) -> dict[str, Any]:
     """The JSON object in the body."""
-    return json_body.parse(await http.body())
+    try:
+        data = b"".join([part async for part in http.stream()])
+    except ClientDisconnect:
+        raise ClientLeftError from None
+    http.state.n_body_bytes = len(data)
+    if len(data) <= LARGE_BYTES:
+        return json_body.parse(data)
+    return await in_lane(http, lambda check: json_body.parse(data))
+
+
+async def in_lane(http: HttpRequest, work: Callable[[Check], T]) -> T:
+    """What takes long with a request whose body was read, on another thread; see `Lanes`."""
+    return await state_of(http).lanes.run(http.receive, http.state.n_body_bytes, work)
 
 
 async def lease(http: HttpRequest, name: str | None, keep_s: float | None = None) -> Lease:
@@ -109,14 +123,14 @@ async def lease(http: HttpRequest, name: str | None, keep_s: float | None = None
 async def attended(http: HttpRequest, work: Coroutine[Any, Any, Lease]) -> Lease:
     """A lease, for which no client waits once it has left."""
     leasing = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(http))
+    gone = asyncio.ensure_future(client_gone(http.receive))
     try:
         await asyncio.wait({leasing, gone}, return_when=asyncio.FIRST_COMPLETED)
         if leasing.done():
             got = leasing.result()
             http.state.model = got.name
             return got
-        raise CancelledError("the client has left")
+        raise ClientLeftError
     except BaseException:
         leasing.add_done_callback(_release)
         raise
@@ -128,12 +142,6 @@ async def attended(http: HttpRequest, work: Coroutine[Any, Any, Lease]) -> Lease
 def _release(leasing: asyncio.Future[Lease]) -> None:
     if not leasing.cancelled() and leasing.exception() is None:
         leasing.result().release()
-
-
-async def _gone(http: HttpRequest) -> None:
-    """Returns when the client has left. Its body must have been read."""
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:

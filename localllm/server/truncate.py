@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from localllm.errors import ContextFullError
+from localllm.text.prompt import Prompt
 
 SIDES = ("start", "middle")
+CHARS_PER_TOKEN, LEAST_MOST_CHARS = 16, 1 << 18
 _SYSTEM_ROLES = ("system", "developer")
 
 Message = Mapping[str, Any]
@@ -38,6 +40,30 @@ class Cut:
 class Fitted(Generic[T]):
     value: T
     cut: Cut | None
+
+
+def most_chars(n_ctx: int) -> int:
+    """Of a text that is encoded at once."""
+    return max(LEAST_MOST_CHARS, CHARS_PER_TOKEN * n_ctx)
+
+
+def n_tokens(prompt: Prompt, n_ctx: int) -> int:
+    """Of a prompt; of one that is far too long, counted in parts, and so a few too many."""
+    step = most_chars(n_ctx)
+    if len(prompt.text) <= step:
+        return len(prompt.ids())
+    return sum(len(prompt.ids(i, i + step)) for i in range(0, len(prompt.text), step))
+
+
+def check_length(text: str, n_ctx: int) -> None:
+    """Token ids take a hundred times the memory of a text while they are made. Raises
+    `ContextFullError` for a text that is far from any that fits."""
+    limit = most_chars(n_ctx)
+    if len(text) > limit:
+        raise ContextFullError(
+            f"the text has {len(text):,} characters, at most {limit:,} are read for a context of "
+            f"{n_ctx:,} tokens"
+        )
 
 
 def room(n_ctx: int, max_tokens: int | None) -> int:
@@ -68,18 +94,19 @@ def fit_messages(
         n_head, starts = starts[0], starts[1:]
     best: tuple[int, T, int] | None = None
     low, high = 0, len(starts) - 1  # the first start that fits; later ones fit all the more
+    step = 1  # as long as all fit, twice as far back each time: little more than fits is rendered
     while low <= high:
-        middle = (low + high) // 2
-        rendering = render([*messages[:n_head], *messages[starts[middle] :]])
+        at = max(low, high + 1 - step) if step else (low + high) // 2
+        rendering = render([*messages[:n_head], *messages[starts[at] :]])
         n_tokens = count(rendering)
         if n_tokens <= limit:
-            best, high = (starts[middle], rendering, n_tokens), middle - 1
+            best, high, step = (starts[at], rendering, n_tokens), at - 1, 2 * step
         else:
-            low = middle + 1
+            low, step = at + 1, 0
     if best is None:
         raise ContextFullError(
-            f"the prompt has {n_whole} tokens, and its newest turn alone has more than the "
-            f"{limit} that there is room for"
+            f"the prompt is too long: it has {n_whole} tokens, and its newest turn alone has more "
+            f"than the {limit} that there is room for"
         )
     start, rendering, n_tokens = best
     return Fitted(rendering, Cut(side, start - n_head, n_whole - n_tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -11,6 +12,9 @@ from localllm.errors import FormatError
 from localllm.text.vocabulary import CONTROL, UNKNOWN, Vocabulary
 
 T = TypeVar("T")
+
+# Batches of one need no threads, which could not be forked either.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 HIDDEN = "\uffff"
 """A noncharacter that makes a token's text one that no input has."""
@@ -67,7 +71,9 @@ def guarded(what: str, make: Callable[[], T]) -> T:
 
 
 def ids_of(tokenizer: Any, text: str) -> list[int]:
-    """The ids that a `tokenizers.Tokenizer` gives for a text."""
+    """The ids that a `tokenizers.Tokenizer` gives for a text. In a batch, because for that the
+    library lets other Python threads run."""
     return guarded(
-        "cannot encode a text", lambda: list(tokenizer.encode(text, add_special_tokens=False).ids)
+        "cannot encode a text",
+        lambda: list(tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids),
     )

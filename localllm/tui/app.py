@@ -25,7 +25,7 @@ from localllm.tui.terminal_driver import lasting
 
 if TYPE_CHECKING:
     from localllm.tui.library import Library
-    from localllm.tui.pulls import Pulls
+    from localllm.tui.pulls import Pull, Pulls
 
 
 class ChatApp(App[None]):
@@ -59,6 +59,13 @@ class ChatApp(App[None]):
             super().__init__()
             self.text = text
 
+    class PullEnded(Message):
+        """A pull is over, and the screen that shows it may be gone."""
+
+        def __init__(self, pull: Pull) -> None:
+            super().__init__()
+            self.pull = pull
+
     class StoreChanged(Message):
         """The conversations have trouble, or have it no longer, or there is a note on them."""
 
@@ -75,6 +82,8 @@ class ChatApp(App[None]):
     ) -> None:
         super().__init__()
         self._library, self._pulls = library, pulls
+        if pulls is not None:
+            pulls.watch(self._pull_changed)
         self.opener, self.store = opener, store
         self.beginning = beginning or Beginning()
         self.options: LoadOptions = self.beginning.options
@@ -143,8 +152,17 @@ class ChatApp(App[None]):
             from localllm.tui.library import LocalLibrary, ServedLibrary
 
             local = self.opener.is_local
-            self._library = LocalLibrary(paths.current()) if local else ServedLibrary(self.opener)
+            self._library = (
+                LocalLibrary(paths.current(), self._held_bytes)
+                if local
+                else ServedLibrary(self.opener)
+            )
         return self._library
+
+    def _held_bytes(self) -> int:
+        """Memory that is given back when the open model is closed, at the least."""
+        session = self.session
+        return session.info.weight_bytes if session is not None else 0
 
     @property
     def pulls(self) -> Pulls | None:
@@ -153,7 +171,24 @@ class ChatApp(App[None]):
             from localllm.tui.pulls import Pulls, StoreBring
 
             self._pulls = Pulls(StoreBring(paths.current()))
+            self._pulls.watch(self._pull_changed)
         return self._pulls
+
+    def _pull_changed(self, pull: Pull) -> None:
+        """From a pull's thread."""
+        if pull.is_over:
+            self.post_message(self.PullEnded(pull))
+
+    def on_chat_app_pull_ended(self, event: PullEnded) -> None:
+        from localllm.tui.screens.models import ModelsScreen
+
+        if not any(isinstance(screen, ModelsScreen) for screen in self.screen_stack):
+            self.notify(
+                escape_line(event.pull.sentence)[:600],
+                severity="error" if event.pull.error else "information",
+                timeout=15 if event.pull.error else 5,
+                markup=False,
+            )
 
     @property
     def pull_line(self) -> str:

@@ -6,7 +6,7 @@ Nothing here knows Textual.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from localllm.store.foreign import stores
 from localllm.store.index import Store
 from localllm.store.ref import parse
 from localllm.tui.opening import Opener
-from localllm.tui.outlook import Judge, Outlook
+from localllm.tui.outlook import Judge, Outlook, read_speed
 
 #: States of a row.
 READY, DAMAGED, PARTIAL, DOWNLOADING, AVAILABLE, SERVED = (
@@ -98,10 +98,12 @@ class LocalLibrary:
 
     is_local = True
 
-    def __init__(self, places: Paths) -> None:
-        self._places = places
+    def __init__(self, places: Paths, held_bytes: Callable[[], int] = lambda: 0) -> None:
+        """held_bytes: of the open model, which goes before another one comes."""
+        self._places, self._held_bytes = places, held_bytes
         self._lock = threading.Lock()
         self._judge: Judge | None = None
+        self._read_gb_per_s: float | None = None
         self._known = Catalog(())
 
     def rows(self) -> tuple[list[ModelRow], list[str]]:
@@ -155,8 +157,12 @@ class LocalLibrary:
     def _judged(self) -> Judge:
         with self._lock:
             if self._judge is None:
+                if self._read_gb_per_s is None:  # once: a measurement disturbs an answer
+                    self._read_gb_per_s = read_speed(self._places)
                 models = Store(self._places.models).list()
-                self._judge = Judge(self._places, models, self._known)
+                self._judge = Judge(
+                    self._places, models, self._known, self._read_gb_per_s, self._held_bytes()
+                )
             return self._judge
 
     def details(self, row: ModelRow) -> list[tuple[str, str]]:

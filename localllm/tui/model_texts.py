@@ -10,6 +10,8 @@ from localllm.tui.library import ModelRow
 from localllm.tui.outlook import Outlook
 from localllm.tui.widgets.live_bar import speed_text
 
+_LONGEST_LINE = 500  # characters of a fact
+
 
 def details_text(
     row: ModelRow, outlook: Outlook | None, facts: Sequence[tuple[str, str]] | None
@@ -28,7 +30,11 @@ def details_text(
             f"  {n_ctx:>7} {kv_type:>5} {size_text(n_bytes):>9} {'fits' if fits else 'too large'}"
             for n_ctx, kv_type, n_bytes, fits in outlook.plans
         ]
-    return "\n".join(escape_line(line) for line in lines)
+    return "\n".join(_clipped(escape_line(line)) for line in lines)
+
+
+def _clipped(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..."
 
 
 def error_text(e: LocalLLMError) -> str:

@@ -48,23 +48,38 @@ class Outlook:
     plans: tuple[tuple[int, str, int, bool], ...] = ()  # (context, KV type, bytes, whether it fits)
 
 
-class Judge:
-    """Reads the machine once; the first time on a machine that takes a second or two."""
+def read_speed(places: Paths) -> float:
+    """GB/s that memory is read at here. On the first calls of a machine it is measured, which takes
+    a second or two. Raises `OutOfMemoryError`."""
+    return remembered_roofs(places.cache).read_gb_per_s
 
-    def __init__(self, places: Paths, models: list[Model], known: Catalog) -> None:
-        """Raises `OutOfMemoryError`."""
+
+class Judge:
+    """Knows the machine as it is at this moment."""
+
+    def __init__(
+        self,
+        places: Paths,
+        models: list[Model],
+        known: Catalog,
+        read_gb_per_s: float,
+        held_bytes: int = 0,
+    ) -> None:
+        """held_bytes: what the open model holds, which goes before another one comes."""
         machine = machine_facts()
         measured = speeds.here(places.cache, models, machine.isa, machine.n_threads)
-        self._roof = Roof(remembered_roofs(places.cache).read_gb_per_s, tuple(measured))
-        self._free = machine.free_bytes
-        self._room = int(machine.free_bytes * SHARE_OF_FREE)
+        self._roof = Roof(read_gb_per_s, tuple(measured))
+        free = machine.free_bytes
+        self._held = held_bytes
+        self._free = min(machine.memory_bytes, free + held_bytes) if free else 0
+        self._room = int(self._free * SHARE_OF_FREE)
         self._known = known
         self._attentions = {size.ref: size.attention for size in known.sizes}
 
     def of_file(self, path: Path, ref: Ref | str, architecture: str) -> Outlook:
         """Of a model that is here; from its header."""
         try:
-            facts = memory_plans(path)
+            facts = memory_plans(path, freed_bytes=self._held)
             step_bytes = work_of(path).step_bytes
         except (LocalLLMError, OSError) as e:
             message = e.message if isinstance(e, LocalLLMError) else str(e)
@@ -80,7 +95,8 @@ class Judge:
         """Of a model of the package index that is not here."""
         attention = self._attentions.get(entry.ref)
         found = suggest_entry(entry, attention, self._roof)
-        return _outlook(catalogue_plans(entry, attention), found.tokens_per_s, found.basis)
+        facts = catalogue_plans(entry, attention, freed_bytes=self._held)
+        return _outlook(facts, found.tokens_per_s, found.basis)
 
     def of_size(self, size: Size) -> Outlook:
         """Of a size of the catalogue, in the quantization that a pull takes by default."""

@@ -38,7 +38,8 @@ def lasting(kind: type[Driver]) -> type[Driver]:
     class LastingDriver(kind):  # type: ignore[misc, valid-type]
         def __init__(self, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
-            if hasattr(self, "_file"):
-                self._file = _Lasting(self._file)
+            file: Any = getattr(self, "_file", None)
+            if file is not None:
+                self._file = _Lasting(file)
 
     return LastingDriver

@@ -88,7 +88,7 @@ def test_paste_of_a_megabyte(model: str, tmp_path: Path) -> None:
             t.pump(0)
         t.type("\x1b[201~")
         t.until("[pasted 1.1 MB]")
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
         assert len(t.raw) < 20_000  # what is pasted is not drawn
         whole = text + "what is it?"
         answer = t.enter("what is it?")

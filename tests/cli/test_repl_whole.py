@@ -48,7 +48,7 @@ def test_a_conversation(real_model: Callable[[str], Path], tmp_path: Path) -> No
         began = time.monotonic()
         t.type("\x03")
         t.until_prompt(n + 1)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25
         assert "before anything came" in t.text
         cached, third = counts(t.enter("\x15Hello."))
         assert second <= cached < third < second + 100

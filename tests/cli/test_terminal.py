@@ -85,7 +85,7 @@ def test_ctrl_c_while_loading(tmp_path: Path) -> None:
     began = time.monotonic()
     child.sendintr()
     code, text = finish(child)
-    assert code == 130 and time.monotonic() - began < 3
+    assert code == 130 and time.monotonic() - began < 15
     assert "Traceback" not in text and "error" not in text
 
 
@@ -118,7 +118,7 @@ def test_second_ctrl_c_ends_the_program(model: str, tmp_path: Path) -> None:
     began = time.monotonic()
     child.sendintr()
     code, text = finish(child)
-    assert code == 130 and time.monotonic() - began < 3
+    assert code == 130 and time.monotonic() - began < 15
     assert "Traceback" not in text
 
 

@@ -35,10 +35,10 @@ class Tmux:
             **more,
         }
         home.mkdir(parents=True, exist_ok=True)
-        self._home, self._columns, self._lines = home, columns, lines
+        self._columns, self._lines = columns, lines
+        self.files = home  # where it is noted how the program fares; also its working folder
         # A path of a socket has few characters, and pytest's folders have many.
         self._socket = f"/tmp/localllm-tmux-{os.getpid()}-{time.monotonic_ns()}"
-        self._code = home / "exit-code"
         self._args = args
         self.pid = 0
 
@@ -46,11 +46,15 @@ class Tmux:
         self.start()
         return self
 
+    @property
+    def _code(self) -> Path:
+        return self.files / "exit-code"
+
     def start(self, *args: str) -> None:
         """Begins the program, again if it has ended."""
         self._code.unlink(missing_ok=True)
         program = [sys.executable, str(RUN_CLI), *(args or self._args)]
-        pid, code = self._home / "pid", shlex.quote(str(self._code))
+        pid, code = self.files / "pid", shlex.quote(str(self._code))
         pid.unlink(missing_ok=True)
         line = f'sh -c \'echo $$ > {shlex.quote(str(pid))}; exec "$0" "$@"\' {shlex.join(program)}'
         line = f"{line}; echo $? > {code}.part; mv {code}.part {code}; exec sleep 1000"
@@ -71,7 +75,7 @@ class Tmux:
             ["tmux", "-S", self._socket, *args],
             capture_output=True,
             env=self._env,
-            cwd=self._home,
+            cwd=self.files,
             timeout=60,
             check=False,
         )
@@ -102,6 +106,9 @@ class Tmux:
 
     def screen(self) -> str:
         return self._tmux("capture-pane", "-p", "-t", "main", check=False)
+
+    def lines(self) -> list[str]:
+        return self.screen().splitlines()
 
     def raw(self) -> str:
         """With the sequences for colours."""

@@ -297,6 +297,16 @@ def test_only_its_owner_can_read_the_file(store: Conversations) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("name", ["a?b%20#c", "mode=ro&x", "é \u202e", "b\udcff"])
+def test_any_folder_will_do(tmp_path: Path, name: str) -> None:
+    store = Conversations(tmp_path / name / "c.sqlite")
+    store.add(store.create(title="t").id, None, "user", "x")
+    assert store.flush()
+    assert [c.title for c in store.listed()] == ["t"]
+    assert (tmp_path / name / "c.sqlite").exists()
+    store.close()
+
+
 def test_wrong_fields_and_roles_are_refused(store: Conversations) -> None:
     made = store.create()
     with pytest.raises(ArgumentError, match="'created'"):

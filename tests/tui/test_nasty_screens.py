@@ -16,6 +16,7 @@ from tui.waiting import notes_of, screen_text, until
 
 from localllm.errors import DownloadError, LocalLLMError
 from localllm.params import GenerateParams
+from localllm.plain_text import cells_of
 from localllm.tui.library import AVAILABLE, READY, ModelRow
 from localllm.tui.live import History, Sampler
 from localllm.tui.outlook import FITS, Outlook
@@ -159,3 +160,56 @@ def test_figures_and_the_live_bar() -> None:
         await pilot.pause()
 
     run(use, Bar())
+
+
+def test_markup_that_is_not_ended() -> None:
+    """The usual value of a parameter comes from a model's file."""
+
+    async def use(pilot: Pilot[Any], app: App[Any]) -> None:
+        usual = {"stop": ("[b", "[/", "\x1b[2J"), "dry_sequence_breakers": ("[b",)}
+        screen = ParametersScreen(
+            Wishes("[b"), Presets(Path("/none")), own_system="[b", usual=usual
+        )  # fmt: skip
+        await app.push_screen(screen)
+        await pilot.press("tab", "tab", "tab", "f5")
+        is_whole(app)
+
+    run(use)
+
+
+@pytest.mark.parametrize("text", ["x" * 1_000_000, "[b\n" * 10_000], ids=["one line", "many lines"])
+def test_much_text_leaves_the_screen_intact(text: str) -> None:
+    class Much(NastyLibrary):
+        def details(self, row: ModelRow) -> list[tuple[str, str]]:
+            return [("licence", text)]
+
+    async def use(pilot: Pilot[Any], app: App[Any]) -> None:
+        screen = ModelsScreen(Much(), None)
+        await app.push_screen(screen)
+        await until(pilot, lambda: "licence" in str(screen.query_one("#details Static").render()))
+        await pilot.press("down", "up", "tab", "pagedown")
+
+    run(use)
+
+
+@pytest.mark.parametrize("name", ["models", "parameters", "compare", "figures"])
+def test_the_screen_is_resized(tmp_path: Path, name: str) -> None:
+    history = History()
+    history.add(Sampler().take(None))
+    screens: dict[str, Any] = {
+        "models": lambda: ModelsScreen(NastyLibrary(), None),
+        "parameters": lambda: ParametersScreen(Wishes(), Presets(tmp_path)),
+        "compare": lambda: CompareScreen(FakeOpener(), lambda *asked: ([], GenerateParams(), None)),
+        "figures": lambda: FiguresScreen(history),
+    }
+
+    async def use(pilot: Pilot[Any], app: App[Any]) -> None:
+        await app.push_screen(screens[name]())
+        for width, height in ((120, 40), (80, 24), (40, 10), SIZE):
+            await pilot.resize_terminal(width, height)
+            await pilot.pause()
+            lines = screen_text(app).split("\n")
+            assert len(lines) == height
+            assert all(cells_of(line) == width for line in lines)
+
+    run(use)

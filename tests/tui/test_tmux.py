@@ -74,7 +74,7 @@ def test_from_the_first_start_to_the_end(
 ) -> None:
     made = small_models.make(tmp_path, content=tiny("llama", "Q4_0").read_bytes())
     env = {"TEST_CATALOG": str(made.catalog_folder), "PIP_NO_INDEX": "0"}
-    args = ("chat", "--max-tokens", "24", "--ctx", "512", "--temperature", "0")
+    args = ("chat", "--max-tokens", "24", "--ctx", "512", "--ignore-eos")
     with (
         IndexServer(tmp_path / "wheels") as index,
         Tmux(home, *args, PIP_INDEX_URL=index.url, **env) as terminal,
@@ -87,8 +87,23 @@ def test_from_the_first_start_to_the_end(
         ask(terminal, "What is ice?")
         terminal.until("24 tokens")
         ask(terminal, "And what is snow?")
-        screen = terminal.until(lambda: terminal.screen().count("24 tokens") == 2)
-        assert " cached" in screen
+        terminal.until(lambda: terminal.screen().count("24 tokens") == 2)
+        assert " cached" in " ".join(terminal.screen().split())
+        terminal.keys("C-s")
+        terminal.until("Export to")
+        terminal.until(".md")
+        terminal.keys("Enter")
+        terminal.gone("Export to")
+        (written,) = home.rglob("*.md")
+        assert "And what is snow?" in written.read_text()
+        terminal.keys("C-n")
+        terminal.until("New chat")
+        terminal.keys("C-f")
+        terminal.until("Words of a message")
+        terminal.type("snow")
+        terminal.until("you")
+        terminal.keys("Enter")
+        terminal.until("And what is snow?")
         leave(terminal)
         assert said(home)[::2] == ["What is ice?", "And what is snow?"]
         # The next start goes on with the model that was used last.
@@ -98,7 +113,7 @@ def test_from_the_first_start_to_the_end(
 
 
 def test_a_conversation_goes_on_after_kill_9(home: Path, model: Path) -> None:
-    args = ("chat", str(model), "--max-tokens", "60", "--ctx", "512", "--temperature", "0")
+    args = ("chat", str(model), "--max-tokens", "60", "--ctx", "512", "--ignore-eos")
     with Tmux(home, *args) as terminal:
         ask(terminal, "What is ice? " * 4)
         terminal.until("60 tokens")
@@ -106,6 +121,20 @@ def test_a_conversation_goes_on_after_kill_9(home: Path, model: Path) -> None:
         terminal.until(lambda: any((home / "cache" / "kv").rglob("transcripts/*")))
         os.kill(terminal.pid, signal.SIGKILL)
         assert terminal.exit_code() == 128 + signal.SIGKILL
+        terminal.start()
+        terminal.until(ASK)
+        terminal.keys("C-f")
+        terminal.until("Words of a message")
+        terminal.type("ice")
+        terminal.until("you")
+        terminal.keys("Enter")
+        terminal.until("60 tokens")
+        ask(terminal, "And snow?")
+        screen = terminal.until(lambda: terminal.screen().count("60 tokens") == 2)
+        cached = re.search(r"([0-9]+) cached", screen)
+        # All but the new question comes from the disk: the first answer alone has 60 tokens.
+        assert cached is not None and int(cached[1]) > 100, screen
+        leave(terminal)
 
 
 def test_a_server_that_goes_in_mid_answer_costs_nothing(home: Path) -> None:
@@ -124,21 +153,20 @@ def test_a_server_that_goes_in_mid_answer_costs_nothing(home: Path) -> None:
         assert text in texts
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ([head("429 Slow", "application/json"), b'{"error": {"message": "too many"}}'], "too many"),
-        ([head("502 Bad", "text/html"), b"<html><title>Bad Gateway</title>"], "Bad Gateway"),
-        ([head("401 No", "application/json"), b"{}"], "asks for a key"),
-        ([head(), event({"error": {"message": "out of memory"}})], "out of memory"),
-    ],
-)
-def test_what_a_server_refuses_is_said(home: Path, answer: list[bytes], words: str) -> None:
-    with scripted([answer], listing("far")) as script, of_address(home, script) as terminal:
-        ask(terminal, "What is ice?")
-        terminal.until(words)
+def test_what_a_server_refuses_is_said(home: Path) -> None:
+    refusals = {
+        "too many": [head("429 Slow", "application/json"), b'{"error": {"message": "too many"}}'],
+        "Bad Gateway": [head("502 Bad", "text/html"), b"<html><title>Bad Gateway</title>"],
+        "asks for a key": [head("401 No", "application/json"), b"{}"],
+        "out of memory": [head(), event({"error": {"message": "out of memory"}})],
+    }
+    answers = list(refusals.values())
+    with scripted(answers, listing("far")) as script, of_address(home, script) as terminal:
+        for words in refusals:
+            ask(terminal, f"What of {len(words)}?")
+            terminal.until(words)
         leave(terminal)
-        assert "What is ice?" in said(home)
+    assert [text for text in said(home) if text] == [f"What of {len(words)}?" for words in refusals]
 
 
 def test_an_answer_is_stopped_and_what_came_stays(home: Path) -> None:
@@ -173,7 +201,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_model_that_is_deleted_is_said(home: Path, model: Path) -> None:
-    args = ("chat", str(model), "--max-tokens", "8", "--ctx", "512")
+    args = ("chat", str(model), "--max-tokens", "8", "--ctx", "512", "--ignore-eos")
     with Tmux(home, *args) as terminal:
         ask(terminal, "What is ice?")
         terminal.until("8 tokens")
@@ -187,7 +215,7 @@ def test_a_model_that_is_deleted_is_said(home: Path, model: Path) -> None:
 
 
 def test_a_locked_file_of_conversations_is_written_later(home: Path, model: Path) -> None:
-    args = ("chat", str(model), "--max-tokens", "8", "--ctx", "512")
+    args = ("chat", str(model), "--max-tokens", "8", "--ctx", "512", "--ignore-eos")
     with Tmux(home, *args) as terminal:
         ask(terminal, "What is ice?")
         terminal.until("8 tokens")
@@ -241,20 +269,16 @@ def _is_untouched(terminal: Tmux) -> None:
     assert not re.search("[\u202a-\u202e\u2066-\u2069\x80-\x9f\x07]", raw)
 
 
-@pytest.mark.parametrize("columns", [60, 80, 140])
-def test_it_can_be_resized(home: Path, columns: int) -> None:
+def test_it_can_be_resized(home: Path) -> None:
     good = [head(), delta(content="All of it"), DONE]
     with scripted([good], listing("far")) as script, of_address(home, script) as terminal:
         ask(terminal, "What is ice?")
         terminal.until("All of it")
-        terminal.resize(columns, 20)
-        terminal.until(
-            lambda: (
-                max(map(len, terminal.screen().splitlines())) in range(columns - 30, columns + 1)
-            )
-        )
-        screen = terminal.until(ASK)
-        assert "All of it" in screen
+        for columns in (60, 80, 140):
+            terminal.resize(columns, 20)
+            wide = range(columns - 30, columns + 1)
+            terminal.until(lambda wide=wide: max(map(len, terminal.lines())) in wide)  # type: ignore[misc]
+            assert "All of it" in terminal.until(ASK)
         leave(terminal)
 
 
@@ -288,3 +312,30 @@ def test_a_full_disk_is_said_and_costs_nothing(full_disk: Path) -> None:
         terminal.until(lambda: "And snow?" in said(full_disk))
         leave(terminal)
         assert said(full_disk)[1] == said(full_disk)[3] == f"{long}The end."
+
+
+def test_what_a_disk_that_only_reads_cannot_take_is_put_elsewhere(
+    full_disk: Path, tmp_path: Path
+) -> None:
+    good = [head(), delta(content="All of it"), DONE]
+    other = tmp_path / "other"
+    other.mkdir()
+    with (
+        scripted([good], listing("far")) as script,
+        of_address(full_disk, script, HOME=str(other)) as terminal,
+    ):
+        ask(terminal, "What is ice?")
+        terminal.until("All of it")
+        leave(terminal)
+        if os.system(f"mount -o remount,ro {full_disk}"):
+            pytest.skip("no tmpfs can be mounted again here")
+        terminal.files = tmp_path  # its own go elsewhere
+        terminal.start()
+        ask(terminal, "And snow?")
+        terminal.until("not saved yet")
+        terminal.until("All of it")
+        terminal.keys("C-q")
+        assert terminal.exit_code() == 1
+        terminal.until("instead")
+    (written,) = other.glob("localllm-unsaved-*.json")
+    assert "And snow?" in written.read_text()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from stand_ins.api_server import serving
 from stand_ins.openai_server import DONE, Part, delta, event, head, scripted
+from stand_ins.server_process import served
 
 from localllm.errors import (
     ArgumentError,
@@ -100,6 +101,26 @@ def test_our_own_server_refuses_a_wrong_key(ours: str) -> None:
         with pytest.raises(KeyRefusedError, match=text) as caught:
             served_models(endpoint_of(ours, key))
         assert "sk-wrong" not in caught.value.message
+
+
+def test_a_real_model_of_a_server_program(real_model: Callable[[str], Path]) -> None:
+    path = real_model("smollm2:135m")
+    params = GenerateParams(seed=7, max_tokens=24)
+    with served(path, "--ctx", "1024") as running, Session.open(path, n_ctx=1024) as alone:
+        endpoint = endpoint_of(running.url)
+        session = OpenAISession(endpoint, served_models(endpoint)[0])
+        asked = [{"role": "user", "content": "What is ice?"}]
+        text = "".join(chunk.text for chunk in session.chat(asked, params))
+        assert text == "".join(chunk.text for chunk in alone.chat(asked, params))
+        assert session.stats.generated_tokens == alone.stats.generated_tokens
+        assert session.info.n_ctx == 1024
+        chunks = session.chat(asked, GenerateParams(seed=8))
+        next(chunks)
+        running.process.kill()
+        with pytest.raises(ServerGoneError, match="broke"):
+            list(chunks)
+        with pytest.raises(ServerGoneError, match="nobody listens"):
+            list(session.chat(asked, params))
 
 
 # ---- what is sent ----------------------------------------------------------------------------

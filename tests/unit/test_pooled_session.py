@@ -297,3 +297,32 @@ def test_the_end_of_a_session_is_told_once(opened: Open) -> None:
     session.close()
     session.close()
     assert ends == [1]
+
+
+def test_a_real_model_goes_on_from_the_disk_as_if_it_had_never_stopped(
+    real_model: Callable[[str], Path],
+) -> None:
+    path = real_model("smollm2:135m")
+    messages = [user("Why is the sky blue? " * 12)]
+    params = dataclasses.replace(PARAMS, ignore_eos=False)
+
+    def opened_pool() -> Pool:
+        pool = open_pool(path, Keeping(), n_ctx=1024, label="smollm2")
+        assert isinstance(pool, Pool)
+        return pool
+
+    pool = opened_pool()
+    first = pool.session()
+    answer = joined(first.chat(messages, params))
+    flush(pool)
+    n_kept = first.context_used
+    pool.close()
+    asked = [*messages, {"role": "assistant", "content": answer[0]}, user("And at night?")]
+    pool = opened_pool()
+    again = pool.session()
+    second = joined(again.chat(asked, params))
+    pool.close()
+    assert again.stats.cached_tokens == n_kept > 100
+    with Session.open(path, n_ctx=1024) as alone:
+        assert joined(alone.chat(messages, params)) == answer
+        assert joined(alone.chat(asked, params)) == second

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,10 +14,11 @@ from localllm.engine.transcripts import Asked as Transcribed
 from localllm.errors import ArgumentError, UnsupportedError
 from localllm.server import truncate
 from localllm.server.errors import RequestError
+from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import ChatShape, Frame, Wishes
 from localllm.server.sse import Answer
-from localllm.server.state import Asked, answered, body_of, state_of
+from localllm.server.state import Asked, answered, body_of, in_lane, state_of
 from localllm.server.truncate import Fitted
 from localllm.text.chat_template import SYSTEM_TEXT, ChatTemplate
 from localllm.text.prompt import Prompt
@@ -26,6 +26,7 @@ from localllm.text.thinking_switch import THINK_LEVELS, thinking_options
 
 router = APIRouter()
 
+MAX_MESSAGES = 4096
 _EFFORTS = ("none", *THINK_LEVELS, "xhigh")
 _PARTS_NOT_SERVED = "only text is served yet"
 #: What the server says itself to a template.
@@ -66,17 +67,17 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
             )
     limit = truncate.room(info.n_ctx, params.max_tokens)
 
-    transcripts, partition = state.transcripts, info.digest.encode() + asked.salt
+    transcripts, partition = state.transcripts, info.partition + asked.salt
 
-    def render() -> tuple[Fitted[Prompt], Transcribed]:
+    def render(check: Check) -> tuple[Fitted[Prompt], Transcribed]:
         options = {**_thinking(info.chat_template, effort), **variables}
-        fitted = _prompt(info, messages, options, asked.truncate, limit)
+        fitted = _prompt(info, messages, options, asked.truncate, limit, check)
         transcribed = transcripts.ids_of(
             fitted.value, partition, keep=asked.may_store, model=info.kept_digest
         )
         return fitted, transcribed
 
-    fitted, transcribed = await asyncio.to_thread(render)
+    fitted, transcribed = await in_lane(http, render)
     prompt, ids, headers = fitted.value, transcribed.ids, asked.headers
     if transcribed.changed_at is not None:
         headers["x-localllm-changed-at"] = str(transcribed.changed_at)
@@ -129,18 +130,22 @@ def _prompt(
     options: Mapping[str, Any],
     side: str | None,
     limit: int,
+    check: Check,
 ) -> Fitted[Prompt]:
     template = info.chat_template
     assert template is not None  # the caller looked
 
     def rendered(some: Sequence[Mapping[str, Any]]) -> Prompt:
+        check()
         return template.prompt(some, **options)
 
     try:
         if side is None:
-            return Fitted(rendered(messages), None)
+            prompt = rendered(messages)
+            truncate.check_length(prompt.text, info.n_ctx)
+            return Fitted(prompt, None)
         return truncate.fit_messages(
-            messages, rendered, lambda prompt: len(prompt.ids()), limit, side
+            messages, rendered, lambda prompt: truncate.n_tokens(prompt, info.n_ctx), limit, side
         )
     except RecursionError:
         raise RequestError("messages are nested too deeply", param="messages") from None
@@ -151,6 +156,11 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise values.wrong("messages", messages, "a list of at least one message")
+    if len(messages) > MAX_MESSAGES:
+        raise RequestError(
+            f"there are {len(messages):,} messages, at most {MAX_MESSAGES:,} are read",
+            param="messages",
+        )
     for i, message in enumerate(messages):
         if not isinstance(message, dict):
             raise values.wrong(f"messages[{i}]", message, "an object")

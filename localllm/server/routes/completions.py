@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,10 +11,12 @@ from fastapi import Request as HttpRequest
 from localllm.engine.request import Request
 from localllm.server import truncate
 from localllm.server.errors import RequestError
+from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import Frame, TextShape, Wishes
 from localllm.server.sse import Answer
-from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, state_of
+from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, in_lane, state_of
+from localllm.server.text_logprobs import echoed
 from localllm.server.truncate import Fitted
 from localllm.text.tokenizer import Tokenizer
 
@@ -42,12 +43,6 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
     info = service.info
     n_logprobs = sampling.completion_logprobs(body)
     echo = values.flag(body, "echo", False)
-    if echo and n_logprobs is not None:
-        raise RequestError(
-            "echo with logprobs is not supported: a prompt has no log probabilities here",
-            param="echo",
-            code="unsupported_parameter",
-        )
     params = sampling.read_params(
         body,
         asked.lease.defaults,
@@ -56,6 +51,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         max_tokens=DEFAULT_MAX_TOKENS,
     )
     add_special = values.flag(body, "add_special_tokens", True)
+    parse_special = values.flag(body, "parse_special", True)
     prompts = _prompts(body, info.tokenizer.n_vocab)
     if len(prompts) * asked.n > MAX_CHOICES:
         raise RequestError(
@@ -64,13 +60,20 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         )
     limit = truncate.room(info.n_ctx, params.max_tokens)
 
-    def encode() -> list[Fitted[list[int]]]:
-        return [
-            _encoded(prompt, info.tokenizer, add_special, asked.truncate, limit)
-            for prompt in prompts
-        ]
+    def encode(check: Check) -> list[Fitted[list[int]]]:
+        fitted = []
+        for prompt in prompts:
+            check()
+            if isinstance(prompt, str):
+                truncate.check_length(prompt, info.n_ctx)
+            fitted.append(
+                _encoded(
+                    prompt, info.tokenizer, (add_special, parse_special), asked.truncate, limit
+                )
+            )
+        return fitted
 
-    fitted = await asyncio.to_thread(encode)
+    fitted = await in_lane(http, encode)
     cuts = [each.cut for each in fitted if each.cut is not None]
     more: dict[str, Any] = {}
     if cuts:
@@ -87,18 +90,22 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
             priority=asked.priority,
             salt=asked.salt,
             may_store=asked.may_store,
+            prompt_logprobs=n_logprobs if echo else None,
         )
         for each in fitted
     ]
     answering = state.answering(service)
     answering.start(requests)
-    texts = tuple(_text(prompt, info.tokenizer) for prompt in prompts) if echo else ()
+    echoes = [
+        echoed(prompt if each.cut is None else each.value, each.value, info.tokenizer)
+        for prompt, each in zip(prompts, fitted if echo else (), strict=False)
+    ]
     wishes = Wishes(
         model=asked.lease.name,
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,
         token_ids=asked.token_ids,
-        echo=texts,
+        echo=tuple(echoes),
         n=asked.n,
     )
     return Answer(
@@ -137,15 +144,13 @@ def _are_ids(value: Any) -> bool:
 
 
 def _encoded(
-    prompt: Prompt, tokenizer: Tokenizer, add_special: bool, side: str | None, limit: int
+    prompt: Prompt, tokenizer: Tokenizer, special: tuple[bool, bool], side: str | None, limit: int
 ) -> Fitted[list[int]]:
-    ids = tokenizer.encode(prompt, add_special) if isinstance(prompt, str) else list(prompt)
+    """special: whether tokens are added in front, and whether names of control tokens in the text
+    are these: such a prompt is whole, so that its client writes turns and gaps itself."""
+    ids = tokenizer.encode(prompt, *special) if isinstance(prompt, str) else list(prompt)
     if not ids:
         raise RequestError("prompt has no tokens", param="prompt")
     if side is None:
         return Fitted(ids, None)
     return truncate.fit_ids(ids, limit, side, tokenizer.bos_id)
-
-
-def _text(prompt: str | Sequence[int], tokenizer: Tokenizer) -> str:
-    return prompt if isinstance(prompt, str) else tokenizer.decode(prompt)

@@ -6,7 +6,6 @@ An answer comes as lines of JSON: the prompt, chunks, and in the end the counts,
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,7 +17,7 @@ from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from starlette.types import Send
 
-from localllm.engine.request import Finished, LoadedModel
+from localllm.engine.request import Finished, LoadedModel, Piece
 from localllm.engine.transcripts import Transcripts
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
 from localllm.params import GenerateParams
@@ -30,7 +29,7 @@ from localllm.server.routes.control import only_here
 from localllm.server.schema import values
 from localllm.server.session_request import Asked
 from localllm.server.sse import EVENTS, Watched, stream
-from localllm.server.state import attended, read_object, state_of
+from localllm.server.state import attended, in_lane, read_object, state_of
 
 router = APIRouter(prefix="/localllm", include_in_schema=False)
 _LONGEST = 1 << 20
@@ -65,7 +64,9 @@ async def answer(http: HttpRequest) -> Lines:
     try:
         state, info = state_of(http), lease.service.info
         transcripts = state.transcripts
-        asked = await asyncio.to_thread(_request, info, body, http.state.caller, transcripts)
+        asked = await in_lane(
+            http, lambda check: _request(info, body, http.state.caller, transcripts)
+        )
         answering, told = state.answering(lease.service), None
         if asked.transcribed is not None:
             told = partial(transcripts.add_answer, asked.transcribed)
@@ -129,6 +130,8 @@ class Lines(Watched):
                 if isinstance(event, Finished):
                     usage, timings = dataclasses.asdict(event.usage), event.timings
                     yield _line(usage=usage, timings=dataclasses.asdict(timings))
+                elif not isinstance(event, Piece):
+                    continue
                 elif event.chunk.finish_reason == "cancelled":
                     raise CancelledError("the answer was cut short: the server is stopping")
                 else:

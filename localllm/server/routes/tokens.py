@@ -3,17 +3,20 @@ them."""
 
 from __future__ import annotations
 
-import asyncio
+import json
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
+from fastapi.responses import Response
 
 from localllm.errors import UnsupportedError
+from localllm.server import truncate
 from localllm.server.errors import RequestError
 from localllm.server.models import Lease
 from localllm.server.schema import values
-from localllm.server.state import body_of, lease, read_object
+from localllm.server.state import body_of, in_lane, lease, read_object
 from localllm.text.tokenizer import Tokenizer
 
 router = APIRouter()
@@ -39,15 +42,10 @@ def _schema(required: list[str], **properties: Any) -> dict[str, Any]:
         return_token_strs={"type": "boolean"},
     ),
 )
-async def tokenize(http: HttpRequest) -> dict[str, Any]:
+async def tokenize(http: HttpRequest) -> Response:
     body = await read_object(http)
-    held = await _lease(http, body)
-    try:
-        if "content" in body:
-            return await asyncio.to_thread(_as_llama_server, body, held.service.info.tokenizer)
-        return await asyncio.to_thread(_as_vllm, body, held)
-    finally:
-        held.release()
+    work = _as_llama_server if "content" in body else _as_vllm
+    return await _answer(http, body, work)
 
 
 @router.post(
@@ -55,31 +53,28 @@ async def tokenize(http: HttpRequest) -> dict[str, Any]:
     summary="The text of token ids.",
     openapi_extra=_schema(["tokens"], tokens={"type": "array", "items": {"type": "integer"}}),
 )
-async def detokenize(http: HttpRequest) -> dict[str, Any]:
-    body = await read_object(http)
-    held = await _lease(http, body)
+async def detokenize(http: HttpRequest) -> Response:
+    return await _answer(http, await read_object(http), _text)
+
+
+async def _answer(
+    http: HttpRequest, body: dict[str, Any], work: Callable[[dict[str, Any], Lease], dict[str, Any]]
+) -> Response:
+    """All of it on another thread, the JSON too."""
+    name = values.text(body, "model", "", 512) or None
+    held = await lease(http, name)
     try:
-        tokenizer, tokens = held.service.info.tokenizer, body.get("tokens")
-        if not isinstance(tokens, list):
-            raise values.wrong("tokens", tokens, "a list of token ids")
-        for token in tokens:
-            if type(token) is not int or not 0 <= token < tokenizer.n_vocab:
-                raise values.wrong("tokens", token, f"ids from 0 to {tokenizer.n_vocab - 1}")
-        text = await asyncio.to_thread(tokenizer.decode, tokens, False)
-        return {"content": text, "prompt": text}
+        data = await in_lane(http, lambda check: json.dumps(work(body, held)).encode())
     finally:
         held.release()
+    return Response(data, media_type="application/json")
 
 
-async def _lease(http: HttpRequest, body: dict[str, Any]) -> Lease:
-    name = values.text(body, "model", "", 512) or None
-    return await lease(http, name)
-
-
-def _as_llama_server(body: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    text = body["content"]
+def _as_llama_server(body: dict[str, Any], held: Lease) -> dict[str, Any]:
+    tokenizer, text = held.service.info.tokenizer, body["content"]
     if not isinstance(text, str):
         raise values.wrong("content", text, "a text")
+    truncate.check_length(text, held.service.info.n_ctx)
     add_special = values.flag(body, "add_special", False)
     parse_special = values.flag(body, "parse_special", True)
     ids = tokenizer.encode(text, add_special, parse_special)
@@ -102,10 +97,17 @@ def _as_vllm(body: dict[str, Any], held: Lease) -> dict[str, Any]:
     if isinstance(body.get("messages"), list):
         if info.chat_template is None:
             raise UnsupportedError(f"{held.name} has no chat template")
-        ids = info.chat_template.prompt(body["messages"]).ids()
+        prompt = info.chat_template.prompt(body["messages"])
+        truncate.check_length(prompt.text, info.n_ctx)
+        ids = prompt.ids()
     elif "prompt" in body:
         text = values.text(body, "prompt", "", _MAX_CHARS)
-        ids = info.tokenizer.encode(text, values.flag(body, "add_special_tokens", True))
+        truncate.check_length(text, info.n_ctx)
+        ids = info.tokenizer.encode(
+            text,
+            values.flag(body, "add_special_tokens", True),
+            values.flag(body, "parse_special", True),
+        )
     else:
         raise RequestError(
             "content, prompt or messages is missing", param="content", code="missing_parameter"
@@ -116,3 +118,14 @@ def _as_vllm(body: dict[str, Any], held: Lease) -> dict[str, Any]:
             info.tokenizer.token_bytes(token).decode("utf-8", "replace") for token in ids
         ]
     return found
+
+
+def _text(body: dict[str, Any], held: Lease) -> dict[str, Any]:
+    tokenizer, tokens = held.service.info.tokenizer, body.get("tokens")
+    if not isinstance(tokens, list):
+        raise values.wrong("tokens", tokens, "a list of token ids")
+    for token in tokens:
+        if type(token) is not int or not 0 <= token < tokenizer.n_vocab:
+            raise values.wrong("tokens", token, f"ids from 0 to {tokenizer.n_vocab - 1}")
+    text = tokenizer.decode(tokens, False)
+    return {"content": text, "prompt": text}

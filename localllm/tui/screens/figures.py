@@ -16,7 +16,17 @@ from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.live_bar import seconds_text, speed_text
 
 EVERY_S = 1.0
-_COLUMNS = ("Time", "tok/s", "First", "Prompt", "Cached", "Answer", "End", "Model")
+#: Titles, and cells.
+_COLUMNS = {
+    "Time": 8,
+    "tok/s": 5,
+    "First": 6,
+    "Prompt": 6,
+    "Cached": 6,
+    "Answer": 6,
+    "End": 9,
+    "Model": 40,
+}
 
 
 class FiguresScreen(KeyedScreen[None]):
@@ -53,8 +63,8 @@ class FiguresScreen(KeyedScreen[None]):
 
     def on_mount(self) -> None:
         table: DataTable[Content] = self.query_one(DataTable)
-        for title in _COLUMNS:
-            table.add_column(title)
+        for title, width in _COLUMNS.items():
+            table.add_column(title, width=width)
         self.update()
         self.set_interval(EVERY_S, self.update)
 
@@ -87,20 +97,26 @@ class FigureRow(Vertical):
         yield Sparkline([])
 
     def show(self, values: list[float]) -> None:
-        self.text = row_text(self.figure, values)
+        self.text = row_text(self.figure, values, self.app.size.width - 4)
         self.query_one(Static).update(Content(self.text))
         self.query_one(Sparkline).data = list(values)
 
 
-def row_text(figure: Figure, values: list[float]) -> str:
+def row_text(figure: Figure, values: list[float], width: int) -> str:
+    """The figures over a plot, in words as far as there is room."""
     found = summary(values)
     head = f"{figure.title} ({figure.unit})"
     if found is None:
         return f"{head:18} nothing yet"
-    least, median, most, last = (
-        _number(each) for each in (found.least, found.median, found.most, found.last)
-    )
-    return f"{head:18} now {last}  min {least}  median {median}  max {most}"
+    numbers = [_number(each) for each in (found.last, found.least, found.median, found.most)]
+    text = ""
+    for middle, gap in (("median", "  "), ("med", " ")):
+        words = ("now", "min", middle, "max")
+        pairs = gap.join(f"{word} {n}" for word, n in zip(words, numbers, strict=True))
+        text = f"{head:18}{gap}{pairs}"
+        if len(text) <= width:
+            break
+    return text
 
 
 def _number(value: float) -> str:

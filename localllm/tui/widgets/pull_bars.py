@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Button, Static
 
-from localllm.plain_text import cells_of, escape_line, fit
+from localllm.plain_text import cells_of, duration_text, escape_line, fit, size_text
 from localllm.tui.pulls import CANCELLED, DONE, FAILED, Pull
 from localllm.tui.widgets.live_bar import bar
 
@@ -87,7 +87,7 @@ class PullRow(Vertical):
         first.label = Content("Again" if pull.state in (FAILED, CANCELLED) else "Stop")
         first.display = pull.state != DONE
         second.display = pull.is_over
-        whole.update(Content(whole_text(pull, max(20, self.size.width - 22))))
+        whole.update(Content(whole_text(pull, whole.size.width or 40)))
         below = below_text(pull)
         file = self.query_one(".file", Static)
         file.set_class(not below, "-none")
@@ -107,15 +107,20 @@ def whole_text(pull: Pull, width: int) -> str:
     name = escape_line(pull.name)
     if pull.is_over:
         return f"{name}: {'is here' if pull.state == DONE else pull.stage}"
-    stage = escape_line(pull.stage)
-    for cells in (_WIDE, _NARROW, 0):
-        drawn = bar(pull.share, cells) if cells and pull.share is not None else ""
-        parts = (name, stage, drawn, pull.figures)
+    stage, share = escape_line(pull.stage), pull.share
+    bars = [bar(share, cells) for cells in (_WIDE, _NARROW)] if share is not None else []
+    percent = "" if share is None else f"{share:.0%}"
+    pace = f"{size_text(int(pull.bytes_per_s))}/s" if pull.bytes_per_s else ""
+    left = "" if pull.eta_s is None else f"{duration_text(pull.eta_s)} left"
+    forms = [[name, stage, drawn, pull.figures] for drawn in (*bars, "")]
+    forms += [[name, *drawn, percent or stage, pace, left] for drawn in (bars[-1:], [])]
+    forms += [[name, percent or stage, left], [name, percent or stage]]
+    text = ""
+    for parts in forms:
         text = " ".join(part for part in parts if part)
         if cells_of(text) <= width:
-            return text
-    short = " ".join(part for part in (name, pull.figures or stage) if part)
-    return fit(short, width)
+            break
+    return fit(text, width)
 
 
 def below_text(pull: Pull) -> str:
