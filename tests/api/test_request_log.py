@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -136,3 +137,16 @@ def test_a_server_with_such_a_log(tiny: Callable[[str, str], Path], tmp_path: Pa
         (row,) = request_rows(lambda: out.read_text(encoding="utf-8"), 1)
     assert row["route"] == TEXT and row["key"] == "key 1" and row["generated_tokens"] == 3
     assert WORD not in str(row) and key not in str(row)
+
+
+def test_a_fault_that_comes_again_and_again_is_written_down_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop, faults = asyncio.new_event_loop(), request_log.LoopFaults()
+    try:
+        for i in range(1000):
+            faults(loop, {"message": "socket.accept() out of system resource", "socket": i})
+            faults(loop, {"message": "another", "exception": ValueError("words")})
+    finally:
+        loop.close()
+    assert [record.message[:6] for record in caplog.records] == ["socket", "anothe"]
