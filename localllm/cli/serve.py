@@ -138,6 +138,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],
     )
+    if options["tls_key"] and not options["tls_cert"]:
+        raise ArgumentError("--tls-key is the key of a certificate: that needs --tls-cert")
     names = tuple(map(_model_name, options["name"]))
     if names and len(models) != 1:
         raise ArgumentError(f"--name is for one model, {len(models)} were given")
