@@ -6,6 +6,7 @@ import math
 import os
 import re
 import secrets
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,7 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     shown = f"[{host}]" if ":" in host else host
     what = (names or tuple(each.label for each in found) or ("all models here",))[0]
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    output.say(output.escape_line(f"{what}{more}: served at"))
     scheme = "https" if tls else "http"
-    output.say(f"  {scheme}://{shown}:{bound}/v1")
-    output.say("Ctrl-C ends it.")
     reached = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else shown
     own = Announced(
         f"{scheme}://{reached}:{bound}",
@@ -179,9 +177,17 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     )
     try:
         with announcing(paths.current().servers, own):
+            output.say(output.escape_line(f"{what}{more}: served at"))
+            output.say(f"  {scheme}://{shown}:{bound}/v1")
+            output.say("Ctrl-C ends it.")
+            signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again once all is answered
             server.run(sockets=[listening])
     except KeyboardInterrupt:
         output.say("\nEnded.")
+
+
+def _ended(number: int, frame: Any) -> None:
+    raise SystemExit(0)
 
 
 def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]) -> Any:

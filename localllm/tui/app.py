@@ -114,6 +114,10 @@ class ChatApp(App[None]):
         self._watch_signals()
         self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
         self.loading = True  # a question that comes before the model waits for it
+
+    def begin_load(self) -> None:
+        """Opens the model to begin with. Called when the first screen is painted: what a load
+        imports would hold it up."""
         self.run_worker(self._load_default, thread=True, group="load", exit_on_error=False)
 
     def _watch_signals(self) -> None:

@@ -19,6 +19,7 @@ import pytest
 from stand_ins.command_line import ROOT, cli, is_error, root
 from stand_ins.server_process import served
 
+from localllm import paths
 from localllm.cli.serve import command
 from localllm.cli.serve_flags import FLAGS, translate
 from localllm.errors import ArgumentError
@@ -174,7 +175,9 @@ def test_help_needs_no_server() -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signal.Signals) -> None:
+def test_a_server_answers_and_ends(
+    tiny: Callable[[str, str], Path], sent: signal.Signals, home: Path
+) -> None:
     with served(tiny("llama", "F32"), "--name", "tiny", "--max-num-seqs", "4") as server:
         assert httpx2.get(f"{server.url}/health").json() == {"status": "ok"}
         words = [{"role": "user", "content": "hello"}]
@@ -186,8 +189,11 @@ def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signa
         assert answer.json()["usage"]["completion_tokens"] == 5
         assert answer.json()["model"] == "tiny"
         assert httpx2.get(server.url, headers={"origin": "https://evil.example"}).status_code == 403
+        announced_at = paths.current().servers / f"{server.process.pid}.json"
+        assert announced_at.exists()
         server.process.send_signal(sent)
-        assert server.process.wait(15) in (0, -sent)
+        assert server.process.wait(15) == 0
+        assert not announced_at.exists()
 
 
 def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None:

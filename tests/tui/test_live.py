@@ -140,7 +140,7 @@ def test_the_bar_draws_four_times_a_second(size: tuple[int, int]) -> None:
     asyncio.run(use())
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(60, 20), (120, 40)])
 def test_the_screen_of_figures(size: tuple[int, int]) -> None:
     now = [0.0]
     history = History(clock=lambda: now[0])

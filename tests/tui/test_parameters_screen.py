@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select, TextArea
@@ -61,8 +60,7 @@ def test_every_parameter_has_a_field_from_the_table(tmp_path: Path) -> None:
     use(tmp_path, body, Wishes("mine\x1b", {"top_k": 5}, "low"), usual={"temperature": 0.25})
 
 
-@pytest.mark.parametrize("size", [(60, 20), (120, 40)])
-def test_a_field_is_checked_as_it_is_typed(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_field_is_checked_as_it_is_typed(tmp_path: Path) -> None:
     async def body(pilot: Pilot[Any], screen: ParametersScreen, ended: list[Wishes | None]) -> None:
         temperature = field(screen, "temperature")
         temperature.query_one(Input).focus()
@@ -84,7 +82,7 @@ def test_a_field_is_checked_as_it_is_typed(tmp_path: Path, size: tuple[int, int]
         await pilot.press("ctrl+s")
         assert ended == [Wishes(None, {"temperature": 1.5}, None)]
 
-    use(tmp_path, body, size=size)
+    use(tmp_path, body, size=(60, 20))
 
 
 def test_mouse(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class Talk(Screen[None]):
         self.set_interval(DRAW_S, self.tick)
         await self.show_conversation(self._begin)
         self.composer.editor.focus()
+        self.call_after_refresh(self.app.begin_load)
 
     def leave_edit(self) -> None:
         """Back to what was typed before."""
