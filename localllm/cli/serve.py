@@ -143,6 +143,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],
     )
+    if options["tls_key"] and not options["tls_cert"]:
+        raise ArgumentError("--tls-key is the key of a certificate: that needs --tls-cert")
     names = tuple(map(_model_name, options["name"]))
     if names and len(models) != 1:
         raise ArgumentError(f"--name is for one model, {len(models)} were given")
@@ -150,10 +152,6 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.server import app, listen, request_log
     from localllm.server.announced import Announced, announcing
 
-    if options["tls_key"] and not options["tls_cert"]:
-        raise ArgumentError(
-            "--tls-key is of no use without --tls-cert", "Give the certificate too, as a PEM file."
-        )
     tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     listening = listen.bind(host, port)
     request_log.install(options["log_format"])

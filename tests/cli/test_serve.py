@@ -190,8 +190,7 @@ def test_no_flag_is_there_twice() -> None:
      (["--cors-origin", "*"], "no origin"), (["--cors-origin", "http://*.a"], "no origin"),
      (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
      (["--api-key", "@/no/such"], "/no/such"), (["--memory", "8X"], "--memory"),
-     (["--tls-key", "/no/such"], "without --tls-cert"),
-     (["--ssl-keyfile", "/no/such"], "without --tls-cert"),
+     (["--tls-key", "/no/such"], "needs --tls-cert"),
      (["--keep-alive", "5d"], "--keep-alive"), (["--name", "a", "x.gguf"], "--name")],
 )  # fmt: skip
 def test_wrong_usage(
