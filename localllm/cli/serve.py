@@ -16,7 +16,7 @@ import click
 
 from localllm import paths
 from localllm.cli import opening, output
-from localllm.cli.api_keys import read_named_keys
+from localllm.cli.api_keys import SHORTEST, read_named_keys
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.loading_options import ENGINES, template_text
 from localllm.cli.options import Found, ModelName, Number, hints, machine_options
@@ -127,7 +127,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.store.identifiers import is_loopback
 
     host, port = options["host"], options["port"]
-    keys = read_named_keys(options["api_key"])
+    # Where only this machine can ask, a key such as EMPTY is for clients that must have one.
+    keys = read_named_keys(options["api_key"], 1 if is_loopback(host) else SHORTEST)
     if not keys and not is_loopback(host):
         raise ArgumentError(
             f"--host {host[:80]} can be reached from other machines: that needs --api-key",

@@ -41,6 +41,7 @@ log = logging.getLogger("localllm.server")
 def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
     """The application over some models. It closes them when it ends."""
     state = ServerState(models, strict)
+    models.unloading = state.metrics.unloaded
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -21,7 +21,7 @@ from stand_ins.server_process import served
 
 from localllm import paths
 from localllm.cli.serve import command
-from localllm.cli.serve_flags import FLAGS, translate
+from localllm.cli.serve_flags import FLAGS, VARIABLES, translate
 from localllm.errors import ArgumentError
 
 OPENSSL = shutil.which("openssl")
@@ -125,6 +125,42 @@ def test_variables_of_llama_server() -> None:
     assert context.params["models"] == ()
 
 
+def test_each_variable_stands_for_a_flag() -> None:
+    ours = {name for parameter in command.params for name in parameter.opts}
+    known = ours | {name for flag in FLAGS for name in flag.names.split()}
+    assert set(VARIABLES.values()) <= known and len(VARIABLES) > 35
+    got = translate(
+        ["m"],
+        {"LLAMA_ARG_N_GPU_LAYERS": "99", "LLAMA_ARG_JINJA": "1", "LLAMA_ARG_CONT_BATCHING": "0",
+         "LLAMA_ARG_FLASH_ATTN": "on", "LLAMA_ARG_CACHE_TYPE_V": "q8_0"},
+    )  # fmt: skip
+    assert got.args == ["m", "--kv-type", "q8_0"] and not got.model
+    told = [note.partition(":")[0] for note in got.notes if ":" in note]
+    assert told == ["LLAMA_ARG_N_GPU_LAYERS", "LLAMA_ARG_FLASH_ATTN", "LLAMA_ARG_JINJA"]
+    with pytest.raises(ArgumentError, match=r"LLAMA_ARG_MMPROJ: .*pictures"):
+        translate(["m"], {"LLAMA_ARG_MMPROJ": "p.gguf"})
+    with pytest.raises(ArgumentError, match="LLAMA_ARG_FLASH_ATTN: 'x'"):
+        translate(["m"], {"LLAMA_ARG_FLASH_ATTN": "x"})
+
+
+def test_a_file_of_a_repository() -> None:
+    page = "https://hf.co/a/b/blob/main/c-Q8_0.gguf"
+    assert translate(["-hff", "c-Q8_0.gguf", "-hf", "a/b:Q4_0"]).args == [page]
+    variables = {"LLAMA_ARG_HF_REPO": "a/b", "LLAMA_ARG_HF_FILE": "c-Q8_0.gguf"}
+    assert translate([], variables).model == page
+    with pytest.raises(ArgumentError, match="no repository"):
+        translate(["m", "-hff", "c.gguf"])
+
+
+def test_a_short_key_is_one_where_only_this_machine_can_ask(
+    tiny: Callable[[str, str], Path],
+) -> None:
+    with served(tiny("llama", "F32"), "--api-key", "EMPTY") as server:
+        models = f"{server.url}/v1/models"
+        assert httpx2.get(models).status_code == 401
+        assert httpx2.get(models, headers={"authorization": "Bearer EMPTY"}).status_code == 200
+
+
 @pytest.mark.parametrize("words", [["-np", "-1"], ["--parallel=auto"], ["--parallel", "-1"]])
 def test_as_many_answers_as_is_good(words: list[str]) -> None:
     assert translate(["m", *words]).args == ["m"]
@@ -149,7 +185,9 @@ def test_no_flag_is_there_twice() -> None:
 
 @pytest.mark.parametrize(
     ("args", "words"),
-    [(["--host", "0.0.0.0"], "--api-key"), (["--api-key", "short"], "5 characters"),
+    [(["--host", "0.0.0.0"], "--api-key"),
+     (["--api-key", "short", "--host", "0.0.0.0"], "5 characters"),
+     (["--api-key", ""], "0 characters"),
      (["--cors-origin", "*"], "no origin"), (["--cors-origin", "http://*.a"], "no origin"),
      (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
      (["--api-key", "@/no/such"], "/no/such"), (["--memory", "8X"], "--memory"),
