@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localllm.errors import ArgumentError, FileError
 
-_SHORTEST, _LONGEST = 8, 256
+SHORTEST, _LONGEST = 8, 256
 _LONGEST_FILE = 1 << 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
@@ -18,14 +18,14 @@ def read_keys(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(key for _, key in read_named_keys(given))
 
 
-def read_named_keys(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def read_named_keys(given: Sequence[str], shortest: int = SHORTEST) -> tuple[tuple[str, str], ...]:
     """(name, key) of each `--api-key`: a key, which has no name, or `@FILE` with a line for each:
     KEY, or NAME KEY. A line that begins with "# " is a comment. Raises `ArgumentError` for a key
     that is too short to be a secret, or a name that is none, `FileError`."""
     keys: list[tuple[str, str]] = []
     for text in given:
         keys += _from_file(text[1:]) if text.startswith("@") else [("", text)]
-    return tuple((name, _checked(key)) for name, key in keys)
+    return tuple((name, _checked(key, shortest)) for name, key in keys)
 
 
 def _from_file(file_name: str) -> list[tuple[str, str]]:
@@ -51,11 +51,11 @@ def _from_file(file_name: str) -> list[tuple[str, str]]:
     return keys
 
 
-def _checked(key: str) -> str:
+def _checked(key: str, shortest: int) -> str:
     good = key.isascii() and key.isprintable() and " " not in key
-    if not good or not _SHORTEST <= len(key) <= _LONGEST:
+    if not good or not shortest <= len(key) <= _LONGEST:
         raise ArgumentError(
             f"--api-key: the key has {len(key)} characters",
-            f"It may have {_SHORTEST} to {_LONGEST}, printable ASCII without spaces.",
+            f"It may have {shortest} to {_LONGEST}, printable ASCII without spaces.",
         )
     return key

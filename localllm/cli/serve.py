@@ -6,6 +6,7 @@ import math
 import os
 import re
 import secrets
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import click
 
 from localllm import paths
 from localllm.cli import opening, output
-from localllm.cli.api_keys import read_named_keys
+from localllm.cli.api_keys import SHORTEST, read_named_keys
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.loading_options import ENGINES, template_text
 from localllm.cli.options import Found, ModelName, Number, hints, machine_options
@@ -126,7 +127,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.store.identifiers import is_loopback
 
     host, port = options["host"], options["port"]
-    keys = read_named_keys(options["api_key"])
+    # Where only this machine can ask, a key such as EMPTY is for clients that must have one.
+    keys = read_named_keys(options["api_key"], 1 if is_loopback(host) else SHORTEST)
     if not keys and not is_loopback(host):
         raise ArgumentError(
             f"--host {host[:80]} can be reached from other machines: that needs --api-key",
@@ -141,6 +143,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],
     )
+    if options["tls_key"] and not options["tls_cert"]:
+        raise ArgumentError("--tls-key is the key of a certificate: that needs --tls-cert")
     names = tuple(map(_model_name, options["name"]))
     if names and len(models) != 1:
         raise ArgumentError(f"--name is for one model, {len(models)} were given")
@@ -148,9 +152,9 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.server import app, listen, request_log
     from localllm.server.announced import Announced, announcing
 
+    tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     listening = listen.bind(host, port)
     request_log.install(options["log_format"])
-    tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     application = app.build(_manager(found, names, options), access, strict=options["strict"])
     server = listen.server(
         application,
@@ -162,10 +166,7 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     shown = f"[{host}]" if ":" in host else host
     what = (names or tuple(each.label for each in found) or ("all models here",))[0]
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    output.say(output.escape_line(f"{what}{more}: served at"))
     scheme = "https" if tls else "http"
-    output.say(f"  {scheme}://{shown}:{bound}/v1")
-    output.say("Ctrl-C ends it.")
     reached = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else shown
     own = Announced(
         f"{scheme}://{reached}:{bound}",
@@ -175,9 +176,17 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     )
     try:
         with announcing(paths.current().servers, own):
+            output.say(output.escape_line(f"{what}{more}: served at"))
+            output.say(f"  {scheme}://{shown}:{bound}/v1")
+            output.say("Ctrl-C ends it.")
+            signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again once all is answered
             server.run(sockets=[listening])
     except KeyboardInterrupt:
         output.say("\nEnded.")
+
+
+def _ended(number: int, frame: Any) -> None:
+    raise SystemExit(0)
 
 
 def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]) -> Any:

@@ -31,6 +31,7 @@ _TYPES = tuple((w, "f16") for w in ("auto", "f16", "float16", "bfloat16", "bf16"
     (w, "q8_0") for w in ("q8_0", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
 )
 _SWITCH = (("on", ""), ("off", ""), ("auto", ""), ("0", ""), ("1", ""))
+_HUB = "hf.co/"
 _CPU = "the model is computed on the CPU"
 _BATCH = "the engine chooses the size of its batches itself"
 _SPECULATION = "there is no speculation yet; answers are the same without"
@@ -53,6 +54,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--swap-space", to="--swap-space"),
     Flag("--parallel --max-num-seqs -np", to="--parallel", words=(("-1", ""), ("auto", ""))),
     Flag("-m --model -hf -hfr --hf-repo", to="NAME"),
+    Flag("-hff --hf-file", to="FILE"),
     # Without a meaning here
     Flag("--gpu-memory-utilization", say=f"{_CPU}; localllm plan shows the memory it takes"),
     Flag("-ngl --gpu-layers --n-gpu-layers", say=_CPU),
@@ -111,6 +113,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-log-len --middleware", say="prompts are never logged, and no code is added"),
     Flag("--disable-uvicorn-access-log --enable-prompt-tokens-details", "",
          say="there is no log of requests, and cached tokens are always counted"),
+    Flag("-n --predict --n-predict", say="a request says its max_tokens"),
+    Flag("--slots --no-slots --no-warmup --warmup", "", say="there are no slots and no warmup"),
+    Flag("--log-disable -v --verbose --log-verbose", "", say="--log-format says what is logged"),
+    Flag("--max-logprobs", say="a request may ask for as many as OpenAI's API allows"),
+    Flag("-to --timeout", say="slow clients are let go after a time that is fixed"),
     # What cannot be done
     Flag("--enable-lora", "", fails="there are no adapters yet"),
     Flag("--lora --lora-modules --lora-scaled", fails="there are no adapters yet"),
@@ -121,17 +128,41 @@ FLAGS: tuple[Flag, ...] = (
 VARIABLES = {
     "LLAMA_ARG_MODEL": "--model",
     "LLAMA_ARG_HF_REPO": "--hf-repo",
+    "LLAMA_ARG_HF_FILE": "--hf-file",
     "LLAMA_ARG_HOST": "--host",
     "LLAMA_ARG_PORT": "--port",
     "LLAMA_ARG_CTX_SIZE": "--ctx-size",
+    "LLAMA_ARG_BATCH": "--batch-size",
+    "LLAMA_ARG_UBATCH": "--ubatch-size",
+    "LLAMA_ARG_N_GPU_LAYERS": "--n-gpu-layers",
+    "LLAMA_ARG_DEVICE": "--device",
+    "LLAMA_ARG_MAIN_GPU": "--main-gpu",
+    "LLAMA_ARG_SPLIT_MODE": "--split-mode",
+    "LLAMA_ARG_TENSOR_SPLIT": "--tensor-split",
     "LLAMA_ARG_N_PARALLEL": "-np",
     "LLAMA_ARG_THREADS": "-t",
-    "LLAMA_ARG_ALIAS": "--alias",
+    "LLAMA_ARG_CONT_BATCHING": "--cont-batching",
+    "LLAMA_ARG_FLASH_ATTN": "--flash-attn",
+    "LLAMA_ARG_KV_UNIFIED": "--kv-unified",
+    "LLAMA_ARG_CACHE_RAM": "--cache-ram",
     "LLAMA_ARG_CACHE_TYPE_K": "--cache-type-k",
+    "LLAMA_ARG_CACHE_TYPE_V": "--cache-type-v",
+    "LLAMA_ARG_LOAD_MODE": "--load-mode",
+    "LLAMA_ARG_ALIAS": "--alias",
+    "LLAMA_ARG_JINJA": "--jinja",
     "LLAMA_ARG_CHAT_TEMPLATE": "--chat-template",
     "LLAMA_ARG_CHAT_TEMPLATE_FILE": "--chat-template-file",
+    "LLAMA_ARG_CHAT_TEMPLATE_KWARGS": "--chat-template-kwargs",
+    "LLAMA_ARG_THINK": "--reasoning-format",
+    "LLAMA_ARG_THINK_BUDGET": "--reasoning-budget",
+    "LLAMA_ARG_MMPROJ": "--mmproj",
+    "LLAMA_ARG_SPEC_DRAFT_MODEL": "--model-draft",
+    "LLAMA_ARG_SPEC_DRAFT_N_MAX": "--spec-draft-n-max",
+    "LLAMA_ARG_SPEC_TYPE": "--spec-type",
+    "LLAMA_ARG_ENDPOINT_METRICS": "--metrics",
     "LLAMA_ARG_SSL_CERT_FILE": "--ssl-cert-file",
     "LLAMA_ARG_SSL_KEY_FILE": "--ssl-key-file",
+    "LLAMA_ARG_API_KEY_FILE": "--api-key-file",
     "LLAMA_API_KEY": "--api-key",
 }
 
@@ -141,46 +172,54 @@ _BY_NAME = {name: flag for flag in FLAGS for name in flag.names.split()}
 @dataclass(frozen=True)
 class Translated:
     """Arguments in our own flags, and a line on each flag without a meaning. model: where the
-    arguments name none."""
+    arguments name none. hub_file: which file of the model's repository is meant, if it is told."""
 
     args: list[str]
     notes: list[str]
     model: str = ""
+    hub_file: str = ""
 
 
 def translate(args: Sequence[str], environ: Mapping[str, str] | None = None) -> Translated:
     """environ: where `VARIABLES` are looked up; a flag that is given counts more. Raises
     `ArgumentError` for flags that ask for what cannot be done, or lack their value."""
-    if environ:
-        return _with_variables(_translated(args), environ)
-    return _translated(args)
+    given = _translated(args)
+    return _of_file(_with_variables(given, environ) if environ else given)
 
 
 def _with_variables(given: Translated, environ: Mapping[str, str]) -> Translated:
     args, notes = list(given.args), list(given.notes)
     options = {word.partition("=")[0] for word in args if word.startswith("-")}
-    model = given.model
+    model, file = given.model, given.hub_file
     for variable, name in VARIABLES.items():
         value = environ.get(variable)
-        if not value:
+        flag = _BY_NAME.get(name, Flag(name))
+        if not value or (not flag.value and value.lower() in ("0", "false", "off", "disabled")):
             continue
-        found = _translated([name, value])
-        if found.args and not found.args[0].startswith("-"):
+        try:
+            found = _translated([name, value] if flag.value else [name])
+        except ArgumentError as e:
+            raise ArgumentError(f"{variable}: {e.message}", e.hint) from None
+        notes += [f"{variable}: {flag.say}"] if found.notes else []
+        file = file or found.hub_file
+        if flag.to == "NAME":
             model = model or found.args[0]
-        elif found.args and found.args[0] not in options:
+        elif found.args[:1] == [value]:
+            raise ArgumentError(f"{variable}: {value[:40]!a} is no value of {name}")
+        elif found.args and found.args[0].partition("=")[0] not in options:
             args += found.args
             notes.append(f"{variable} is taken as {name}")
-    return Translated(args, notes, model)
+    return Translated(args, notes, model, file)
 
 
 def _translated(args: Sequence[str]) -> Translated:
     out: list[str] = []
     notes: list[str] = []
-    rest = list(args)
+    rest, file = list(args), ""
     while rest:
         word = rest.pop(0)
         if word == "--":
-            return Translated([*out, word, *rest], notes)
+            return Translated([*out, word, *rest], notes, hub_file=file)
         name, equals, given = word.partition("=")
         name = name if name in _BY_NAME else name.replace("_", "-")
         flag = _BY_NAME.get(name) if word.startswith("-") else None
@@ -188,10 +227,33 @@ def _translated(args: Sequence[str]) -> Translated:
             out.append(word)
             continue
         values = [given] if equals else _take(flag, name, rest)
+        if flag.to == "FILE":
+            file = values[0]
+            continue
         out += _ours(flag, name, values)
         if flag.say:
             notes.append(f"{name}: {flag.say}")
-    return Translated(out, notes)
+    return Translated(out, notes, hub_file=file)
+
+
+def _of_file(given: Translated) -> Translated:
+    """The file of a repository in place of its quantization, as llama-server has it."""
+    if not given.hub_file:
+        return given
+
+    def named(model: str) -> str:
+        return f"https://{model.partition(':')[0]}/blob/main/{given.hub_file}"
+
+    at = next((i for i, word in enumerate(given.args) if word.startswith(_HUB)), None)
+    if at is None and not given.model.startswith(_HUB):
+        raise ArgumentError(
+            f"--hf-file {given.hub_file[:80]}: there is no repository that it is of",
+            "Give it too: --hf-repo USER/REPO",
+        )
+    if at is None:
+        return Translated(given.args, given.notes, named(given.model))
+    args = [*given.args[:at], named(given.args[at]), *given.args[at + 1 :]]
+    return Translated(args, given.notes, given.model)
 
 
 def _take(flag: Flag, name: str, rest: list[str]) -> list[str]:
@@ -216,7 +278,7 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
         return []
     if flag.to == "NAME":
         hub = name in ("-hf", "-hfr", "--hf-repo")
-        return [f"hf.co/{values[0]}" if hub else values[0]]
+        return [f"{_HUB}{values[0]}" if hub else values[0]]
     if flag.to == "--ctx":
         return _context(flag, values[0])
     if flag.to == "--parallel":  # -1 and auto are what it is anyway

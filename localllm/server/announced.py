@@ -9,30 +9,37 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from localllm import __version__
 from localllm.store.durable import replacing
 
+SAME_S = 2.0
+"""So much the clock may have been set while a server ran."""
+
 
 @dataclass(frozen=True)
 class Announced:
-    """A server that runs, or did. certificate: of https, a file in PEM format."""
+    """A server that runs, or did. certificate: of https, a file in PEM format. started_s: when its
+    process began, of the epoch; after it has ended, its number may be somebody else's."""
 
     url: str  # without a path
     pid: int
     version: str = __version__
     key: str = ""
     certificate: str = ""
+    started_s: float = 0.0  # `announcing` fills it in
 
 
 @contextlib.contextmanager
 def announcing(folder: Path, server: Announced) -> Iterator[None]:
     """The server can be found while the block runs. A disk that refuses costs only that."""
     path = folder / f"{server.pid}.json"
+    server = replace(server, started_s=_started_s(server.pid))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -57,7 +64,7 @@ def found(folder: Path) -> list[Announced]:
             good = all(type(getattr(server, each.name)) is _KINDS[each.name] for each in _FIELDS)
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             continue
-        if good and _runs(server.pid):
+        if good and abs(_started_s(server.pid) - server.started_s) < SAME_S:
             servers.append(server)
         else:
             with contextlib.suppress(OSError):
@@ -67,7 +74,14 @@ def found(folder: Path) -> list[Announced]:
 
 _FIELDS = fields(Announced)
 _NAMES = [each.name for each in _FIELDS]
-_KINDS = {"url": str, "pid": int, "version": str, "key": str, "certificate": str}
+_KINDS = {
+    "url": str,
+    "pid": int,
+    "version": str,
+    "key": str,
+    "certificate": str,
+    "started_s": float,
+}
 
 
 def _files(folder: Path) -> list[Path]:
@@ -84,7 +98,11 @@ def _is_own(path: Path) -> bool:
     return not hasattr(os, "getuid") or path.stat().st_uid == os.getuid()
 
 
-def _runs(pid: int) -> bool:
+def _started_s(pid: int) -> float:
+    """When a process began; -infinity if there is none, or none of this user."""
     import psutil  # only now: 20 ms
 
-    return bool(psutil.pid_exists(pid))
+    try:
+        return float(psutil.Process(pid).create_time())
+    except (psutil.Error, ValueError, OverflowError):
+        return -math.inf

@@ -106,6 +106,8 @@ class Manager:
         self._change = asyncio.Event()  # replaced at every change
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = threading.Event()
+        self.unloading: Callable[[str, ServiceState], None] = lambda name, state: None
+        """Is told the last figures of each model that is unloaded."""
         self._threads = ThreadPoolExecutor(_THREADS, "load")
 
     def adopt(self, item: Item, service: Service, n_bytes: int, keep_s: float = math.inf) -> None:
@@ -381,6 +383,7 @@ class Manager:
         """Ends with the memory free. The model must be one that may go."""
         service, held.service = held.service, None
         assert service is not None
+        self.unloading(held.item.names[0], service.state())
         _stop_timer(held)
         held.task = self._start(self._close(held, service))
         await asyncio.shield(held.task)

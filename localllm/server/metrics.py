@@ -69,9 +69,17 @@ class Metrics:
         self.responses: Counter[tuple[str, int]] = Counter()  # by route and status
         self.key_tokens: Counter[tuple[str, str]] = Counter()  # by name of the key and kind
         self.disconnects = 0
+        self._past: dict[str, Counter[str]] = {}  # counts by model: of services that are no more
+
+    def unloaded(self, model: str, state: ServiceState) -> None:
+        """Keeps the counts of a model, which go on from there when it is loaded again."""
+        past = self._past.setdefault(model, Counter())
+        for field, (_, kind, _) in _OF_SERVICE.items():
+            if kind == "counter":
+                past[field] += getattr(state, field)
 
     def page(self, states: Mapping[str, ServiceState]) -> str:
-        """The page, with the figures of the loaded models by their names."""
+        """The page, with the figures of models by their names: gauges of the loaded ones."""
         lines: list[str] = []
         name = "localllm_http_responses_total"
         lines += _head(name, "counter", "Answers by route and status.")
@@ -95,8 +103,11 @@ class Metrics:
         for field, (suffix, kind, text) in _OF_SERVICE.items():
             name = f"localllm_{suffix}"
             lines += _head(name, kind, text)
-            for model, state in states.items():
-                lines.append(f'{name}{{model="{_escaped(model)}"}} {getattr(state, field)}')
+            past = {model: counts[field] for model, counts in self._past.items()}
+            now = {model: getattr(state, field) for model, state in states.items()}
+            for model in {**past, **now} if kind == "counter" else now:
+                value = past.get(model, 0) + now.get(model, 0)
+                lines.append(f'{name}{{model="{_escaped(model)}"}} {value}')
         return "\n".join(lines) + "\n"
 
 

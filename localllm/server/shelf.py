@@ -92,7 +92,7 @@ class Shelf:
 def _same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path, as one with a zero byte
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -154,3 +155,18 @@ def test_stop_by_a_request(server: Server) -> None:
     evil = {"origin": "https://evil.example"}
     assert server.http.post("/localllm/stop", json={}, headers=evil).status_code == 403
     assert ask(server, "quick").status_code == 200  # it comes back
+
+
+def test_counts_of_a_model_go_on_over_its_unloads(server: Server) -> None:
+    def figure(name: str) -> float | None:
+        line = f'localllm_{name}{{model="quick"}} '
+        found = re.findall(f"^{re.escape(line)}(.*)$", server.http.get("/metrics").text, re.M)
+        return float(found[0]) if found else None
+
+    for n_tokens in (3, 6):
+        assert ask(server, "quick").status_code == 200
+        wait(lambda n=n_tokens: figure("generated_tokens_total") == n)
+        assert figure("kv_blocks_free") is not None
+        server.http.post("/localllm/stop", json={"model": "quick"})
+        assert figure("generated_tokens_total") == n_tokens
+        assert figure("kv_blocks_free") is None  # a gauge ends with what it is of

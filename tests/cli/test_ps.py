@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -123,11 +124,14 @@ def test_what_is_left_behind_goes(tmp_path: Path) -> None:
     with announced.announcing(tmp_path, Announced("http://127.0.0.1:1", os.getpid())):
         (tmp_path / "1.json").write_text(
             json.dumps({"url": "http://127.0.0.1:2", "pid": gone.pid, "version": "1", "key": "",
-                        "certificate": ""})
+                        "certificate": "", "started_s": 1e9})
         )  # fmt: skip
         for i, text in enumerate(["", "{}", "[]", '{"url": 1}', "[" * 5000]):
             (tmp_path / f"bad{i}.json").write_text(text)
+        stranger = Announced("http://127.0.0.1:3", os.getppid(), started_s=1e9)
+        (tmp_path / "2.json").write_text(json.dumps(dataclasses.asdict(stranger)))
         (server,) = announced.found(tmp_path)
+        assert not (tmp_path / "2.json").exists(), "its number is another process's now"
         assert server.url == "http://127.0.0.1:1"
         assert not (tmp_path / "1.json").exists()
     assert announced.found(tmp_path) == []

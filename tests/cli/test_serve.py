@@ -19,8 +19,9 @@ import pytest
 from stand_ins.command_line import ROOT, cli, is_error, root
 from stand_ins.server_process import served
 
+from localllm import paths
 from localllm.cli.serve import command
-from localllm.cli.serve_flags import FLAGS, translate
+from localllm.cli.serve_flags import FLAGS, VARIABLES, translate
 from localllm.errors import ArgumentError
 
 OPENSSL = shutil.which("openssl")
@@ -79,6 +80,7 @@ LINES = (
     "--gpu-memory-utilization 0.90 --language-model-only",
     "Qwen/Qwen2.5-7B-Instruct-AWQ --max-model-len 64K --reasoning-parser qwen3 "
     "--served-model-name a/b c -tp 1 --enforce-eager --kv-cache-dtype fp8_e5m2",
+    "Qwen/Qwen3-8B --max-logprobs 5 --slots --no-warmup -v --log-disable --timeout 60 -n 100",
     "Qwen/Qwen3-8B --host 127.0.0.1 --port 8000 --dtype auto --gpu-memory-utilization 0.90 "
     "--max-model-len 9000 --no-enable-prefix-caching --max-num-batched-tokens 2048",
     "--model=/models/Qwen3-4B --served-model-name=q --api-key a-long-secret --max-model-len=auto "
@@ -123,6 +125,42 @@ def test_variables_of_llama_server() -> None:
     assert context.params["models"] == ()
 
 
+def test_each_variable_stands_for_a_flag() -> None:
+    ours = {name for parameter in command.params for name in parameter.opts}
+    known = ours | {name for flag in FLAGS for name in flag.names.split()}
+    assert set(VARIABLES.values()) <= known and len(VARIABLES) > 35
+    got = translate(
+        ["m"],
+        {"LLAMA_ARG_N_GPU_LAYERS": "99", "LLAMA_ARG_JINJA": "1", "LLAMA_ARG_CONT_BATCHING": "0",
+         "LLAMA_ARG_FLASH_ATTN": "on", "LLAMA_ARG_CACHE_TYPE_V": "q8_0"},
+    )  # fmt: skip
+    assert got.args == ["m", "--kv-type", "q8_0"] and not got.model
+    told = [note.partition(":")[0] for note in got.notes if ":" in note]
+    assert told == ["LLAMA_ARG_N_GPU_LAYERS", "LLAMA_ARG_FLASH_ATTN", "LLAMA_ARG_JINJA"]
+    with pytest.raises(ArgumentError, match=r"LLAMA_ARG_MMPROJ: .*pictures"):
+        translate(["m"], {"LLAMA_ARG_MMPROJ": "p.gguf"})
+    with pytest.raises(ArgumentError, match="LLAMA_ARG_FLASH_ATTN: 'x'"):
+        translate(["m"], {"LLAMA_ARG_FLASH_ATTN": "x"})
+
+
+def test_a_file_of_a_repository() -> None:
+    page = "https://hf.co/a/b/blob/main/c-Q8_0.gguf"
+    assert translate(["-hff", "c-Q8_0.gguf", "-hf", "a/b:Q4_0"]).args == [page]
+    variables = {"LLAMA_ARG_HF_REPO": "a/b", "LLAMA_ARG_HF_FILE": "c-Q8_0.gguf"}
+    assert translate([], variables).model == page
+    with pytest.raises(ArgumentError, match="no repository"):
+        translate(["m", "-hff", "c.gguf"])
+
+
+def test_a_short_key_is_one_where_only_this_machine_can_ask(
+    tiny: Callable[[str, str], Path],
+) -> None:
+    with served(tiny("llama", "F32"), "--api-key", "EMPTY") as server:
+        models = f"{server.url}/v1/models"
+        assert httpx2.get(models).status_code == 401
+        assert httpx2.get(models, headers={"authorization": "Bearer EMPTY"}).status_code == 200
+
+
 @pytest.mark.parametrize("words", [["-np", "-1"], ["--parallel=auto"], ["--parallel", "-1"]])
 def test_as_many_answers_as_is_good(words: list[str]) -> None:
     assert translate(["m", *words]).args == ["m"]
@@ -147,10 +185,14 @@ def test_no_flag_is_there_twice() -> None:
 
 @pytest.mark.parametrize(
     ("args", "words"),
-    [(["--host", "0.0.0.0"], "--api-key"), (["--api-key", "short"], "5 characters"),
+    [(["--host", "0.0.0.0"], "--api-key"),
+     (["--api-key", "short", "--host", "0.0.0.0"], "5 characters"),
+     (["--api-key", ""], "0 characters"),
      (["--cors-origin", "*"], "no origin"), (["--cors-origin", "http://*.a"], "no origin"),
      (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
      (["--api-key", "@/no/such"], "/no/such"), (["--memory", "8X"], "--memory"),
+     (["--tls-key", "/no/such"], "needs --tls-cert"),
+     (["--ssl-keyfile", "/no/such"], "needs --tls-cert"),
      (["--keep-alive", "5d"], "--keep-alive"), (["--name", "a", "x.gguf"], "--name")],
 )  # fmt: skip
 def test_wrong_usage(
@@ -172,7 +214,9 @@ def test_help_needs_no_server() -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signal.Signals) -> None:
+def test_a_server_answers_and_ends(
+    tiny: Callable[[str, str], Path], sent: signal.Signals, home: Path
+) -> None:
     with served(tiny("llama", "F32"), "--name", "tiny", "--max-num-seqs", "4") as server:
         assert httpx2.get(f"{server.url}/health").json() == {"status": "ok"}
         words = [{"role": "user", "content": "hello"}]
@@ -184,8 +228,11 @@ def test_a_server_answers_and_ends(tiny: Callable[[str, str], Path], sent: signa
         assert answer.json()["usage"]["completion_tokens"] == 5
         assert answer.json()["model"] == "tiny"
         assert httpx2.get(server.url, headers={"origin": "https://evil.example"}).status_code == 403
+        announced_at = paths.current().servers / f"{server.process.pid}.json"
+        assert announced_at.exists()
         server.process.send_signal(sent)
-        assert server.process.wait(15) in (0, -sent)
+        assert server.process.wait(15) == 0
+        assert not announced_at.exists()
 
 
 def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None:

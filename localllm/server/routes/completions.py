@@ -50,8 +50,10 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         logprobs=n_logprobs,
         max_tokens=DEFAULT_MAX_TOKENS,
     )
-    add_special = values.flag(body, "add_special_tokens", True)
-    parse_special = values.flag(body, "parse_special", True)
+    special = (
+        values.flag(body, "add_special_tokens", True),
+        values.flag(body, "parse_special", True),
+    )
     prompts = _prompts(body, info.tokenizer.n_vocab)
     if len(prompts) * asked.n > MAX_CHOICES:
         raise RequestError(
@@ -66,11 +68,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
             check()
             if isinstance(prompt, str):
                 truncate.check_length(prompt, info.n_ctx)
-            fitted.append(
-                _encoded(
-                    prompt, info.tokenizer, (add_special, parse_special), asked.truncate, limit
-                )
-            )
+            fitted.append(_encoded(prompt, info.tokenizer, special, asked.truncate, limit))
         return fitted
 
     fitted = await in_lane(http, encode)
