@@ -1,6 +1,7 @@
 # The entry points: make run, make test, make check, make bench. Each sets up what it needs.
 #   make run PROMPT="Why is the sky blue?"     MODEL=gemma3:270m for another model
 #   make test                                  FULL=1 for the long forms
+#   make bench                                 CONTINUE=1 for the rest of one that was ended
 PYTHON ?= python3
 MODEL ?= smollm2:135m
 VENV := .venv
@@ -28,7 +29,7 @@ check: $(VENV)/.check-installed $(VENV)/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/run_checks.py
 
 bench: $(VENV)/.test-installed $(VENV)/.installed
-	@$(BIN)/python -m benchmarks --plots benchmarks/results/plots
+	@$(BIN)/python -m benchmarks $(if $(CONTINUE),--continue,--plots benchmarks/results/plots)
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache

@@ -1,7 +1,7 @@
 """`make bench`: roofs, ops, steps, whole models beside llama.cpp, start, memory, in one table.
 
-Every row that is printed is also added, with the commit, to benchmarks/results/<machine>.csv, when
-its section has ended.
+Every row that is printed is also added, with the commit, to benchmarks/results/<machine>.csv as it
+comes, so a run that is ended leaves what it has; --continue does the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks import (
@@ -29,7 +30,8 @@ from benchmarks import (
     steps,
 )
 from benchmarks.pairs import RIVAL_SECONDS, RivalChoice
-from benchmarks.report import Row
+from benchmarks.progress import Begun, Piece, Progress, last_begun
+from benchmarks.report import FAILED, Key, Row
 from localllm.engine import machine
 from localllm.errors import LocalLLMError
 
@@ -38,6 +40,8 @@ DEEP = MODELS[-1]  # the only one that fills thousands of tokens unless --models
 QUICK_TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q6_K")
 QUICK_COLUMNS = (1, 4, 64)
 MAX_NOTE_CHARS = 300
+BEGUN = report.RESULTS / "run.json"  # the last run whose rows are kept
+ENDED_BY_USER = 130
 
 
 @dataclasses.dataclass
@@ -51,33 +55,47 @@ class Context:
     def on_features(self, text: str) -> None:
         self.rival = dataclasses.replace(self.rival, features=text)
 
-    def models(self) -> Iterator[tuple[str, Path]]:
-        for name in self.args.models:
-            yield name, files.path_of(name)
+
+def _roofs(c: Context) -> Iterator[Piece]:
+    yield _whole(roofs.keys(), lambda: roofs.measure(c.threads))
 
 
-def _roofs(c: Context) -> Iterator[Row]:
-    yield from roofs.measure(c.threads)
+def _whole(keys: Iterable[Key], measure: Callable[[], Iterator[Row]]) -> Piece:
+    """Rows that come only together."""
+    return Piece(tuple(keys), lambda missing: measure())
 
 
-def _ops(c: Context) -> Iterator[Row]:
-    yield from ops.measure(c.threads, c.args.types, c.args.columns, c.args.isa)
+def _ops(c: Context) -> Iterator[Piece]:
+    for each in c.args.types:
+        yield Piece(tuple(ops.keys(each, c.args.columns)), partial(_op, c, each))
 
 
-def _sampling(c: Context) -> Iterator[Row]:
-    yield from sampling.measure(20 if c.args.quick else 200)
+def _op(c: Context, type_name: str, missing: Collection[Key]) -> Iterator[Row]:
+    columns = [n for n in c.args.columns if set(ops.keys(type_name, [n])) & set(missing)]
+    yield from ops.measure(c.threads, [type_name], columns, c.args.isa)
 
 
-def _steps(c: Context) -> Iterator[Row]:
-    for name, path in c.models():
-        yield from steps.measure(
-            name, path, c.threads, c.args.steps, c.args.pairs, c.rival, c.on_features
-        )
+def _sampling(c: Context) -> Iterator[Piece]:
+    yield _whole(sampling.keys(), lambda: sampling.measure(20 if c.args.quick else 200))
 
 
-def _speed(c: Context) -> Iterator[Row]:
+def _steps(c: Context) -> Iterator[Piece]:
     args = c.args
-    for name, path in c.models():
+    for name in args.models:
+        for form in steps.FORMS:
+            yield _whole(steps.keys(name, form, args.steps), partial(_form, c, name, form))
+
+
+def _form(c: Context, name: str, form: str) -> Iterator[Row]:
+    yield from steps.measure(
+        name, files.path_of(name), c.threads, c.args.steps, c.args.pairs, c.rival, c.on_features,
+        [form],
+    )  # fmt: skip
+
+
+def _speed(c: Context) -> Iterator[Piece]:
+    args = c.args
+    for name in args.models:
         plan = speed.Plan(
             args.prefill,
             args.decode,
@@ -85,31 +103,51 @@ def _speed(c: Context) -> Iterator[Row]:
             tuple(args.kv_types),
             tuple(args.batches),
         )
-        yield from speed.measure(name, path, c.threads, plan, args.pairs, c.rival, c.on_features)
+        yield Piece(tuple(speed.keys(name, plan)), partial(_model_speed, c, name, plan))
 
 
-def _memory(c: Context) -> Iterator[Row]:
-    for name, path in c.models():
-        yield from memory.measure(name, path, c.threads, c.rival, tuple(c.args.kv_types))
+def _model_speed(
+    c: Context, name: str, plan: speed.Plan, missing: Collection[Key]
+) -> Iterator[Row]:
+    yield from speed.measure(
+        name, files.path_of(name), c.threads, plan, c.args.pairs, c.rival, c.on_features, missing
+    )
 
 
-def _pool(c: Context) -> Iterator[Row]:
+def _memory(c: Context) -> Iterator[Piece]:
+    for name in c.args.models:
+        for kv_type in c.args.kv_types:
+            yield _whole(memory.keys(name, kv_type), partial(_peaks, c, name, kv_type))
+
+
+def _peaks(c: Context, name: str, kv_type: str) -> Iterator[Row]:
+    yield from memory.measure(name, files.path_of(name), c.threads, c.rival, (kv_type,))
+
+
+def _pool(c: Context) -> Iterator[Piece]:
     name = c.args.models[0]
-    yield from pool.measure(name, files.path_of(name), c.args.pairs)
+    yield Piece(
+        tuple(pool.keys(name)),
+        lambda missing: pool.measure(name, files.path_of(name), c.args.pairs, missing=missing),
+    )
 
 
-def _serving(c: Context) -> Iterator[Row]:
+def _serving(c: Context) -> Iterator[Piece]:
     setup = serving.Setup(
         c.args.threads, machine.facts().n_cpus, c.args.quick, wanted=c.rival.wanted
     )
-    yield from serving.measure(setup)
+    planned = [key for part in serving.keys(setup).values() for key in part]
+    yield Piece(tuple(planned), lambda missing: serving.measure(setup, missing))
 
 
-def _start(c: Context) -> Iterator[Row]:
-    yield from start.measure(c.args.pairs, rival=c.rival.wanted)
+def _start(c: Context) -> Iterator[Piece]:
+    yield Piece(
+        tuple(start.keys()),
+        lambda missing: start.measure(c.args.pairs, rival=c.rival.wanted, missing=missing),
+    )
 
 
-SECTIONS: dict[str, Callable[[Context], Iterator[Row]]] = {
+SECTIONS: dict[str, Callable[[Context], Iterator[Piece]]] = {
     "roofs": _roofs,
     "ops": _ops,
     "sampling": _sampling,
@@ -230,8 +268,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add("--json", action="store_true", help="JSON instead of the table")
     add("--plots", type=Path, metavar="FOLDER", help=f"PNG pictures (make bench: {plots.FOLDER})")
+    add(
+        "--continue",
+        action="store_true",
+        dest="go_on",
+        help="the rest of the last run, with its arguments: same commit, begun within a day",
+    )
     add("--no-csv", action="store_true", help="keep no row; pictures show this run alone")
     args = parser.parse_args(argv)
+    if args.go_on and argv != ["--continue"]:
+        parser.error("--continue takes the arguments of the run that was cut, and no others")
     _fill_in(args)
     if unknown := set(args.sections) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}: choose from {', '.join(SECTIONS)}")
@@ -239,54 +285,86 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def run_section(
-    name: str, context: Context, keep: Callable[[Row], object]
+    name: str, pieces: Iterable[Piece], progress: Progress, keep: Callable[[Row], object]
 ) -> tuple[list[Row], bool]:
-    """The rows of a section, each kept as it comes, and whether it went through. What made it fail
-    is in its last row."""
+    """The missing rows of a section, each kept as it comes, and whether it went through. What made
+    it fail is in its last row."""
     rows: list[Row] = []
     begin = time.perf_counter()
     failed = ""
     try:
-        for row in SECTIONS[name](context):
-            rows.append(row)
-            keep(row)
-            figure = "" if row.ours is None else f"{row.ours:.4g} {row.unit}"
-            ratio = "" if row.ratio is None else f", {row.ratio:.2f}x"
-            print(f"{row.test}, {row.subject}: {figure}{ratio}", file=sys.stderr, flush=True)
+        for piece in pieces:
+            if not (missing := progress.missing(name, piece)):
+                continue
+            for row in piece.measure(missing):
+                rows.append(row)
+                keep(row)
+                progress.came(name, row)
+                figure = "" if row.ours is None else f"{row.ours:.4g} {row.unit}"
+                ratio = "" if row.ratio is None else f", {row.ratio:.2f}x"
+                print(f"{row.test}, {row.subject}: {figure}{ratio}", file=sys.stderr)
+                print(f"  {progress}", file=sys.stderr, flush=True)
     except Exception as e:  # whatever it is, the other sections shall run
         failed = f"{type(e).__name__}: {' '.join(str(e).split())}"[:MAX_NOTE_CHARS]
-        rows.append(Row(f"section {name}", "failed", "", None, note=failed))
+        rows.append(Row(f"section {name}", FAILED, "", None, note=failed))
         keep(rows[-1])
+        progress.failed(name)
         print(f"error: section {name}: {failed}", file=sys.stderr)
     seconds = time.perf_counter() - begin
     print(f"section {name}: {seconds:.0f} s", file=sys.stderr, flush=True)
     return rows, not failed
 
 
+def _begin(argv: list[str]) -> tuple[argparse.Namespace, list[Row]]:
+    """The arguments of a run, and the rows of the one that it goes on with. Exits for wrong
+    arguments, and where there is nothing to go on with."""
+    args, rows = parse(argv), []
+    commit = report.commit()
+    if args.go_on:
+        try:
+            begun = last_begun(BEGUN, commit)
+        except ValueError as e:
+            sys.exit(f"error: nothing to continue: {e}")
+        args = parse(begun.argv)
+        rows = report.rows_since(report.csv_path(), begun.time, commit)
+        print(f"goes on with: {' '.join(begun.argv) or 'all sections'}", file=sys.stderr)
+    elif not args.no_csv:
+        Begun(report.now(), commit, argv).write(BEGUN)
+    return args, rows
+
+
 def main(argv: list[str] | None = None) -> int:
-    args = parse(argv)
+    args, rows = _begin(sys.argv[1:] if argv is None else argv)
     if args.rival:  # llama-cpp-python reads it in every process that is started from here
         os.environ["LLAMA_CPP_LIB_PATH"] = str(args.rival.resolve())
     threads = roofs.Threads(args.threads)
     rival = RivalChoice(not args.no_rival, not args.quick, args.rival_seconds)
     context = Context(args, threads, rival)
-    rows: list[Row] = []
+    plan = {name: [*SECTIONS[name](context)] for name in args.sections or SECTIONS}
+    progress = Progress(plan, [(row.test, row.subject) for row in rows])
     status = 0
-    path: Path | None = None
+    path: Path | None = report.csv_path() if rows else None
 
     def describe() -> report.Run:
-        return report.describe_run(args.isa or machine.facts().isa, threads.count, rival.features)
+        isa = args.isa or machine.facts().isa
+        return report.describe_run(isa, threads.count, context.rival.features)
 
     def keep(row: Row) -> None:
         nonlocal path
         if not args.no_csv:
             path = report.append_csv(describe(), [row])
 
-    for name in args.sections or SECTIONS:
-        made, went_through = run_section(name, context, keep)
-        rows += made
-        if not went_through:
-            status = 1
+    try:
+        for name, pieces in plan.items():
+            made, went_through = run_section(name, pieces, progress, keep)
+            rows += made
+            if not went_through:
+                status = 1
+    except KeyboardInterrupt:
+        kept = "" if path is None else f"; rows are in {path}, and --continue does the rest"
+        print(f"\nended with {progress}{kept}", file=sys.stderr)
+        return ENDED_BY_USER
+    rows = [*{(row.test, row.subject): row for row in rows}.values()]  # some came again
     print(report.as_json(describe(), rows) if args.json else report.table(rows))
     if path is not None:
         print(f"rows added to {path}", file=sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.pairs import RivalChoice
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from benchmarks.roofs import Threads
 
 STATUS = Path("/proc/self/status")
@@ -53,6 +53,11 @@ def _peak(engine: str, path: Path, kv_type: str, n_threads: int) -> tuple[float 
         last = (done.stderr.strip().splitlines() or [""])[-1]
         return None, f"{engine} ended with {done.returncode}: {last}"
     return float(done.stdout.split()[-1]), ""
+
+
+def keys(name: str, kv_type: str) -> list[Key]:
+    tests = ("peak memory", "context token") if STATUS.exists() else ()
+    return [(f"{test}, {kv_type} KV", name) for test in tests]
 
 
 def measure(

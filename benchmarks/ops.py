@@ -8,7 +8,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from benchmarks.roofs import INT8, READ, Threads
 from benchmarks.synthetic import random_rows
 from localllm import native
@@ -49,6 +49,14 @@ class Weight:
         return float(out[0])
 
 
+def _test(n: int) -> str:
+    return f"matmul {n} column{'s' * (n > 1)}"
+
+
+def keys(type_name: str, columns: Sequence[int]) -> list[Key]:
+    return [(_test(n), type_name) for n in columns]
+
+
 def measure(
     threads: Threads,
     types: Sequence[str] = TYPES,
@@ -81,7 +89,7 @@ def measure(
                 least = reading if memory_bound else computing
                 floats = type_name in FLOAT_TYPES and n >= 16
                 yield Row(
-                    f"matmul {n} column{'s' * (n > 1)}", type_name,
+                    _test(n), type_name,
                     "GB/s" if memory_bound and not floats else "Gop/s",
                     (weight.n_bytes if memory_bound and not floats else ops) / 1e9 / seconds,
                     roof="" if floats else READ if memory_bound else INT8,

@@ -13,12 +13,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.ours import Ours, prompt
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from localllm.engine import machine
 from localllm.engine.runner import Feed
 
@@ -141,23 +142,56 @@ def quota_group(quota: float) -> Iterator[Path | None]:
         group.rmdir()
 
 
-def measure(
-    name: str, path: Path, n_rounds: int = 5, seconds: float = RUN_SECONDS
-) -> Iterator[Row]:
-    """Rows for one model: shares of what the best setting does in the same minute."""
+def _threads_test(n_threads: int) -> str:
+    return f"{n_threads} threads on {machine.facts().n_cpus} CPUs"
+
+
+_TWO = "two instances at once, the slower"
+
+
+def _quota_test(quota: float) -> str:
+    return f"quota of {quota:g} CPUs, default"
+
+
+def keys(name: str) -> list[Key]:
     n_cpus = machine.facts().n_cpus
-    counts = [n_cpus, 2 * n_cpus, 4 * n_cpus]
+    tests = [_threads_test(2 * n_cpus), _threads_test(4 * n_cpus), _TWO]
+    tests += [_quota_test(quota) for quota in QUOTAS if quota <= n_cpus]
+    return [(test, name) for test in tests]
+
+
+def measure(
+    name: str,
+    path: Path,
+    n_rounds: int = 5,
+    seconds: float = RUN_SECONDS,
+    missing: Collection[Key] | None = None,
+) -> Iterator[Row]:
+    """Rows for one model, of those that are missing if these are given: shares of what the best
+    setting does in the same minute."""
+    n_cpus = machine.facts().n_cpus
+    wanted = {test for test, _ in keys(name) if missing is None or (test, name) in missing}
+    counts = [n for n in (2 * n_cpus, 4 * n_cpus) if _threads_test(n) in wanted]
+    if counts:
+        yield from _many_threads(name, path, [n_cpus, *counts], n_rounds, seconds)
+    if _TWO in wanted:
+        with _workers(Worker(path, 0, seconds) for _ in range(2)) as workers:
+            alone = in_turn(workers[:1], n_rounds)[0]
+            both = at_once(workers, SHARED_ROUNDS * n_rounds)
+            yield _share(_TWO, name, min(both), alone, "tok/s alone")
+    for quota in QUOTAS:
+        if _quota_test(quota) in wanted:
+            yield from _quota_rows(name, path, quota, n_cpus, n_rounds, seconds)
+
+
+def _many_threads(
+    name: str, path: Path, counts: Sequence[int], n_rounds: int, seconds: float
+) -> Iterator[Row]:
+    """The share of the first count's speed that the others keep."""
     with _workers(Worker(path, n, seconds) for n in counts) as workers:
         speeds = in_turn(workers, n_rounds)
         for n, speed in zip(counts[1:], speeds[1:], strict=True):
-            yield _share(f"{n} threads on {n_cpus} CPUs", name, speed, speeds[0], "tok/s, 1 a CPU")
-    with _workers(Worker(path, 0, seconds) for _ in range(2)) as workers:
-        alone = in_turn(workers[:1], n_rounds)[0]
-        both = at_once(workers, SHARED_ROUNDS * n_rounds)
-        yield _share("two instances at once, the slower", name, min(both), alone, "tok/s alone")
-    for quota in QUOTAS:
-        if quota <= n_cpus:
-            yield from _quota_rows(name, path, quota, n_cpus, n_rounds, seconds)
+            yield _share(_threads_test(n), name, speed, speeds[0], "tok/s, 1 a CPU")
 
 
 def _quota_rows(
@@ -166,13 +200,15 @@ def _quota_rows(
     with quota_group(quota) as group:
         if group is None:
             note = "no share: this process may not make a control group with a CPU limit"
-            yield Row(f"quota of {quota:g} CPUs, default", name, "tok/s", None, note=note)
+            yield Row(_quota_test(quota), name, "tok/s", None, note=note)
             return
         counts = [0, *range(1, n_cpus + 1)]
         with _workers(Worker(path, n, seconds, group) for n in counts) as workers:
             speeds = in_turn(workers, n_rounds)
-            test = f"quota of {quota:g} CPUs, default ({workers[0].n_threads} threads)"
-            yield _share(test, name, speeds[0], max(speeds[1:]), "tok/s, best setting")
+            row = _share(
+                _quota_test(quota), name, speeds[0], max(speeds[1:]), "tok/s, best setting"
+            )
+            yield replace(row, note=f"the default is {workers[0].n_threads} threads")
 
 
 def _share(test: str, name: str, ours: float, best: float, what: str) -> Row:

@@ -16,6 +16,8 @@ from pathlib import Path
 from localllm.engine import machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
+Key = tuple[str, str]  # test and subject of a row
+FAILED = "failed"  # subject of the row that says why a section failed
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,13 @@ class Run:
 
 def describe_run(isa: str, n_threads: int, rival_build: str) -> Run:
     return Run(
-        datetime.now(timezone.utc).isoformat(timespec="seconds"), commit(), machine_name(), isa,
+        now(), commit(), machine_name(), isa,
         n_threads, rival_build,
     )  # fmt: skip
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def commit() -> str:
@@ -120,6 +126,11 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return [dict.fromkeys(columns(), "") | row for row in csv.DictReader(f)]
 
 
+def csv_path() -> Path:
+    """The file that has the rows of this machine."""
+    return RESULTS / f"{machine_name()}.csv"
+
+
 def append_csv(run: Run, rows: Sequence[Row], folder: Path = RESULTS) -> Path:
     """Adds the rows to <machine>.csv, with the commit in each; the path of the file. A file with an
     older header gets today's."""
@@ -165,6 +176,16 @@ def latest(path: Path) -> list[Row]:
             continue
         newest.pop((cells["test"], cells["subject"]), None)
         newest[cells["test"], cells["subject"]] = _row(cells)
+    return list(newest.values())
+
+
+def rows_since(path: Path, time: str, commit: str) -> list[Row]:
+    """The newest row of each test and subject of one commit since a moment of ISO 8601 in UTC;
+    notes that a section failed are left out."""
+    newest: dict[Key, Row] = {}
+    for cells in read_csv(path) if path.exists() else []:
+        if cells["time"] >= time and cells["commit"] == commit and cells["subject"] != FAILED:
+            newest[cells["test"], cells["subject"]] = _row(cells)
     return list(newest.values())
 
 

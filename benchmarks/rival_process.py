@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,9 +51,19 @@ class Variants:
         if self._options.get("kv_type", "f16") != "f16":
             tried = [v for v in tried if v[0]]  # quantized values need flash attention
         if len(args) > 1 and args[1] >= _DEEP:
-            _, repack = self._best_for("probe", *_PROBE)
-            tried = [v for v in tried if v[1] == repack]
+            if len({repack for _, repack in tried}) > 1:
+                _, repack = self._best_for("probe", *_PROBE)
+                tried = [v for v in tried if v[1] == repack]
             args = (args[0], _DEEP, *args[2:])
+        best = self._best[kind] = (
+            tried[0] if len(tried) == 1 else self._fastest(tried, method, args)
+        )
+        for variant in [] if self._keep_all else [*self._loaded]:
+            if variant not in self._best.values() and not self._loaded[variant].holds_much:
+                self._loaded.pop(variant).close()
+        return best
+
+    def _fastest(self, tried: Sequence[Variant], method: str, args: tuple[int, ...]) -> Variant:
         best, best_seconds, reason = None, float("inf"), ""
         for variant in tried:
             try:
@@ -64,10 +75,6 @@ class Variants:
                 best, best_seconds = variant, seconds
         if best is None:
             raise RuntimeError(reason)
-        self._best[kind] = best
-        for variant in [] if self._keep_all else [*self._loaded]:
-            if variant not in self._best.values() and not self._loaded[variant].holds_much:
-                self._loaded.pop(variant).close()
         return best
 
     def _rival(self, variant: Variant) -> Rival:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from localllm import native
 from localllm.engine import machine
 from localllm.native import ffi, lib
@@ -50,6 +50,14 @@ class Watch:
         self.value = max(self.value, seen)
 
 
+def keys() -> list[Key]:
+    return [("roof", of) for of in ("read of 1 GiB", *map(_dot, machine.facts().isas))]
+
+
+def _dot(isa: str) -> str:
+    return f"int8 dot, {isa}"
+
+
 def measure(threads: Threads, n_looks: int = 3) -> Iterator[Row]:
     """Yields a row per roof, the best of n_looks that take turns."""
     isas = machine.facts().isas
@@ -60,4 +68,4 @@ def measure(threads: Threads, n_looks: int = 3) -> Iterator[Row]:
             best[isa] = max(best[isa], threads.int8_gop_per_s(isa))
     yield Row("roof", "read of 1 GiB", "GB/s", best[""])
     for isa in isas:
-        yield Row("roof", f"int8 dot, {isa}", "Gop/s", best[isa])
+        yield Row("roof", _dot(isa), "Gop/s", best[isa])

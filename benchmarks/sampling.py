@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from localllm.engine.sampling import Sampler
 from localllm.native import ffi, lib
 from localllm.params import GenerateParams
@@ -23,6 +23,10 @@ CHAINS = {
 }
 GREEDY = GenerateParams(temperature=0)
 VOCABULARIES = (49152, 262144)
+
+
+def keys() -> list[Key]:
+    return [(f"sampling, {name}", f"{n} tokens") for n in VOCABULARIES for name in CHAINS]
 
 
 def measure(n_rounds: int = 200) -> Iterator[Row]:

@@ -14,14 +14,14 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import files, rival_server, servers, serving_engine, start
 from benchmarks.load_client import Sent
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from benchmarks.servers import Load, Server
 
 #: The model that everything runs on, and the one that is only compared at `LARGE_CLIENTS`.
@@ -37,6 +37,7 @@ OUR_PARALLEL = 32
 LONG_PROMPT, LONG_CTX, LONG_PARALLEL = 1900, 2048, 16
 HIT_PROMPT, HIT_PAIRS = 2048, 5
 BESIDE_PROMPT, BESIDE_DECODES = 4096, 8
+_HIT_TEST = f"prefix hit of {HIT_PROMPT} tokens, first token"
 GOALS = {
     "rate": "goal 2.5x, floor 1.7x at 8 clients",
     "first": "goal 0.25x",
@@ -102,12 +103,13 @@ def p95(values: Sequence[float]) -> float:
 def _clients(setup: Setup) -> Iterator[Row]:
     """G7: tokens per second and the first token, over the number of clients."""
     small = files.path_of(SMALL)
-    counts = setup.clients or ([8, 32] if setup.quick else [*CLIENTS])
-    for n_clients in counts:
+    for n_clients in _counts(setup):
         n_requests, n_pairs = CLIENTS[n_clients]
         yield from _beside_rival(setup, SMALL, small, n_clients, n_requests, n_pairs)
-    if not setup.clients or LARGE_CLIENTS in setup.clients:
-        yield from _large(setup)
+
+
+def _counts(setup: Setup) -> Sequence[int]:
+    return setup.clients or ([8, 32] if setup.quick else [*CLIENTS])
 
 
 def _large(setup: Setup) -> Iterator[Row]:
@@ -147,26 +149,31 @@ def _rows(
     name: str, n_clients: int, ours: list[Load], theirs: list[Load], ran_as: str
 ) -> Iterator[Row]:
     """Of the runs with n_clients: tokens per second, and the first token."""
-    test = f"serve, {n_clients} client{'s' * (n_clients > 1)}"
     share = max(load.client_share for load in ours)
     note = f"{GOALS['rate']}; our clients took {share:.0%} of a CPU"
     if not theirs:
         note += "; no llama-server: python -m benchmarks.rival_server builds it"
     first = n_clients if len(ours[0].got) > n_clients else 0
     settled = GOALS["first"] + (", without each client's first request" if first else "")
-    for what, unit, figure, goal in (
-        ("", "tok/s", lambda load: load.tokens_per_s, note),
-        (", p95 to first token", "s", lambda load: p95(load.first_token_s[first:]), settled),
+    rate_test, first_test = _client_tests(n_clients)
+    for test, unit, figure, goal in (
+        (rate_test, "tok/s", lambda load: load.tokens_per_s, note),
+        (first_test, "s", lambda load: p95(load.first_token_s[first:]), settled),
     ):
         mine, other = [figure(load) for load in ours], [figure(load) for load in theirs]
         ratios = [a / b for a, b in zip(mine, other, strict=False)]
         yield Row(
-            test + what, name, unit, statistics.median(mine),
+            test, name, unit, statistics.median(mine),
             statistics.median(other) if other else None,
             statistics.median(ratios) if ratios else None,
             min(ratios, default=None), max(ratios, default=None),
             n_pairs=len(ratios), rival_variant=ran_as, note=goal,
         )  # fmt: skip
+
+
+def _client_tests(n_clients: int) -> tuple[str, str]:
+    test = f"serve, {n_clients} client{'s' * (n_clients > 1)}"
+    return test, f"{test}, p95 to first token"
 
 
 def _rival(setup: Setup, path: Path, n_parallel: int, flash: bool) -> Server:
@@ -200,7 +207,7 @@ def _best_of_rival(setup: Setup, name: str, path: Path, n_clients: int) -> tuple
 def _cliff(setup: Setup) -> Iterator[Row]:
     """G7: twice the clients, half of them with long prompts, in a cache that holds a part."""
     rates: dict[int, list[float]] = {32: [], 64: []}
-    long_prompt = LONG_PROMPT // 4 if setup.quick else LONG_PROMPT
+    long_prompt = _long_prompt(setup)
     with servers.ours(
         files.path_of(SMALL), setup.home, n_threads=setup.n_threads, n_parallel=LONG_PARALLEL,
         n_ctx=LONG_CTX,
@@ -216,12 +223,20 @@ def _cliff(setup: Setup) -> Iterator[Row]:
                 got.append(n_tokens / load.last_s)
     ratios = [many / few for few, many in zip(*rates.values(), strict=True)]
     yield Row(
-        f"serve, 64 clients over 32, half with {long_prompt} tokens", SMALL, "tok/s, prompts too",
+        _cliff_test(setup), SMALL, "tok/s, prompts too",
         statistics.median(rates[64]), ratio=statistics.median(ratios), ratio_low=min(ratios),
         ratio_high=max(ratios), n_pairs=len(ratios), roof="tok/s at 32",
         roof_value=statistics.median(rates[32]), share=statistics.median(ratios),
         note=GOALS["cliff"],
     )  # fmt: skip
+
+
+def _long_prompt(setup: Setup) -> int:
+    return LONG_PROMPT // 4 if setup.quick else LONG_PROMPT
+
+
+def _cliff_test(setup: Setup) -> str:
+    return f"serve, 64 clients over 32, half with {_long_prompt(setup)} tokens"
 
 
 def _hit(setup: Setup) -> Iterator[Row]:
@@ -242,7 +257,7 @@ def _hit(setup: Setup) -> Iterator[Row]:
                 hit += loads[1].first_token_s
     shares = [a / b for a, b in zip(hit, cold, strict=True)]
     yield Row(
-        f"prefix hit of {HIT_PROMPT} tokens, first token", SMALL, "s", statistics.median(hit),
+        _HIT_TEST, SMALL, "s", statistics.median(hit),
         roof="s cold", roof_value=statistics.median(cold), share=statistics.median(shares),
         note=GOALS["hit"],
     )  # fmt: skip
@@ -250,7 +265,7 @@ def _hit(setup: Setup) -> Iterator[Row]:
 
 def _beside(setup: Setup) -> Iterator[Row]:
     """G10: time per output token of decodes while a long prompt is computed, over that without."""
-    n_prompt = BESIDE_PROMPT // 2 if setup.quick else BESIDE_PROMPT
+    n_prompt = _beside_prompt(setup)
     idle, busy = _Pace(), _Pace()
     prompt_s = []
     with servers.ours(
@@ -273,17 +288,26 @@ def _beside(setup: Setup) -> Iterator[Row]:
             prompt_s.append(prompt.first_s - prompt.begin_s)
             for each in load.got[:-1]:
                 busy.add(each.events, prompt.begin_s, min(prompt.first_s, each.end_s))
-    for what, mine, alone, note in (
-        ("answers", busy.answers_s, idle.answers_s, GOALS["beside"]),
-        ("waits between pieces", busy.waits_s, idle.waits_s, "no goal"),
+    answers, waits = _beside_tests(setup)
+    for test, mine, alone, note in (
+        (answers, busy.answers_s, idle.answers_s, GOALS["beside"]),
+        (waits, busy.waits_s, idle.waits_s, "no goal"),
     ):
         with_it, without = p99(mine), p99(alone)
         yield Row(
-            f"{BESIDE_DECODES} decodes beside a prompt of {n_prompt}, per token, p99 of {what}",
-            SMALL, "ms", 1e3 * with_it, roof="ms without", roof_value=1e3 * without,
+            test, SMALL, "ms", 1e3 * with_it, roof="ms without", roof_value=1e3 * without,
             share=with_it / without,
             note=f"{note}; first token of the prompt after {statistics.median(prompt_s):.2f} s",
         )  # fmt: skip
+
+
+def _beside_prompt(setup: Setup) -> int:
+    return BESIDE_PROMPT // 2 if setup.quick else BESIDE_PROMPT
+
+
+def _beside_tests(setup: Setup) -> tuple[str, str]:
+    test = f"{BESIDE_DECODES} decodes beside a prompt of {_beside_prompt(setup)}, per token, p99 of"
+    return f"{test} answers", f"{test} waits between pieces"
 
 
 class _Pace:
@@ -317,12 +341,30 @@ PARTS: dict[str, Callable[[Setup], Iterator[Row]]] = {
 }
 
 
-def measure(setup: Setup) -> Iterator[Row]:
-    """The rows of the parts that are asked for, all when none is."""
+def keys(setup: Setup) -> dict[str, list[Key]]:
+    """The rows of each part."""
+    counts = [test for n in _counts(setup) for test in _client_tests(n)]
+    return {
+        "clients": [(test, SMALL) for test in counts],
+        "large": [(test, LARGE) for test in _client_tests(LARGE_CLIENTS)],
+        "cliff": [(_cliff_test(setup), SMALL)],
+        "hit": [(_HIT_TEST, SMALL)],
+        "beside": [(test, SMALL) for test in _beside_tests(setup)],
+        "engine": serving_engine.keys(SMALL, setup.quick),
+    }
+
+
+def measure(setup: Setup, missing: Collection[Key] | None = None) -> Iterator[Row]:
+    """The rows of the parts that are asked for, all when none is; of those with rows that are
+    missing if these are given."""
+    planned = keys(setup)
+    if missing is not None:
+        setup.clients = [n for n in _counts(setup) if (_client_tests(n)[1], SMALL) in missing]
     with tempfile.TemporaryDirectory() as home:  # step costs are measured now, not read
         setup.home = Path(home)
-        for name in setup.parts or [name for name in PARTS if name != "large"]:
-            yield from PARTS[name](setup)
+        for name in setup.parts or PARTS:
+            if missing is None or any(key in missing for key in planned[name]):
+                yield from PARTS[name](setup)
 
 
 def main() -> None:

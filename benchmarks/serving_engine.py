@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from localllm.engine.blocks import BLOCK_TOKENS, BlockPool, BlockTable, PoolFullError
 from localllm.engine.open import OpenOptions, open_parts
 from localllm.engine.paged import PagedEngine
@@ -28,6 +28,38 @@ STREAMS, STREAM_TOKENS = 8, 192
 PROMPT = 2048
 POOL_TOKENS = 8 * 8192  # eight slots of 8k in equal memory
 CANCELS = 60
+PHASES = ("queue", "prompt", "decode")
+SLOTS = (8192, 4096)
+_MIXED, _SHORT = "sequences of 512 to 4096 tokens", "sequences of 200 tokens"
+_PREFIX = f"prefix cache without a hit, {PROMPT} tokens"
+_BUSY = ", a busy Python thread beside"
+
+
+def _split_test(slot: int) -> str:
+    return f"{_MIXED} in {POOL_TOKENS} slots of the cache, split into parts of {slot}"
+
+
+def _idle_test(what: str) -> str:
+    return f"idle between native steps, {STREAMS} streams{what}"
+
+
+def _cancels(quick: bool) -> int:
+    """Cancelled requests of a phase."""
+    return CANCELS // (4 if quick else 1) // len(PHASES)
+
+
+def _cancel_test(phase: str, n: int) -> str:
+    return f"cancelled in the {phase}, slowest of {n}"
+
+
+def keys(name: str, quick: bool) -> list[Key]:
+    return [
+        *((f"cache slots that are live, {what}", "any") for what in (_MIXED, _SHORT)),
+        *((_split_test(slot), "any") for slot in SLOTS),
+        (_PREFIX, name),
+        *((_idle_test(what), name) for what in ("", _BUSY)),
+        *((_cancel_test(phase, _cancels(quick)), name) for phase in PHASES),
+    ]
 
 
 def measure(name: str, path: Path, n_threads: int, quick: bool) -> Iterator[Row]:
@@ -39,7 +71,7 @@ def measure(name: str, path: Path, n_threads: int, quick: bool) -> Iterator[Row]
     service = NativeService(parts, name, "bench")
     try:
         yield from _idle(name, service, runner, 1 if quick else 3)
-        yield from _cancels(name, service, CANCELS // (4 if quick else 1))
+        yield from _cancelled(name, service, _cancels(quick))
     finally:
         service.close()
 
@@ -49,8 +81,8 @@ def _memory(name: str) -> Iterator[Row]:
     draw = random.Random(8)
     mixed = [draw.randint(512, 4096) for _ in range(200)]
     for what, lengths, goal in (
-        ("sequences of 512 to 4096 tokens", mixed, "goal 97 %, floor 94 %"),
-        ("sequences of 200 tokens", [200] * 200, "goal 88 %"),
+        (_MIXED, mixed, "goal 97 %, floor 94 %"),
+        (_SHORT, [200] * 200, "goal 88 %"),
     ):
         n_blocks = _fill(lengths, sum(lengths) // BLOCK_TOKENS + len(lengths))[1]
         share = sum(lengths) / (BLOCK_TOKENS * n_blocks)
@@ -59,10 +91,10 @@ def _memory(name: str) -> Iterator[Row]:
             roof="tokens allocated", roof_value=BLOCK_TOKENS * n_blocks, share=share, note=goal,
         )  # fmt: skip
     n_ours = _fill(mixed, POOL_TOKENS // BLOCK_TOKENS)[0]
-    for slot, n_slots in ((8192, POOL_TOKENS // 8192), (4096, POOL_TOKENS // 4096)):
+    for slot in SLOTS:
+        n_slots = POOL_TOKENS // slot
         yield Row(
-            f"sequences of 512 to 4096 tokens in {POOL_TOKENS} slots of the cache, "
-            f"split into parts of {slot}", "any", "sequences", n_ours, n_slots, n_ours / n_slots,
+            _split_test(slot), "any", "sequences", n_ours, n_slots, n_ours / n_slots,
             note="goal 3x" if slot == 8192 else "split for the longest that comes, not the context",
         )  # fmt: skip
 
@@ -117,7 +149,7 @@ def _prefix(name: str, runner: Runner, n_rounds: int) -> Iterator[Row]:
     cache.clear()
     runner.blocks.cache = None
     yield Row(
-        f"prefix cache without a hit, {PROMPT} tokens", name, "%", 100 * statistics.median(shares),
+        _PREFIX, name, "%", 100 * statistics.median(shares),
         note=f"goal 0.5 % of the time to compute them; logits behind a hit of {n_hit}: identical",
     )  # fmt: skip
 
@@ -153,7 +185,7 @@ def _request(seed: int, n_prompt: int, n_tokens: int) -> Request:
 def _idle(name: str, service: NativeService, runner: Runner, n_rounds: int) -> Iterator[Row]:
     """The share of time in which no step runs natively while all streams decode, alone and while
     another Python thread computes."""
-    for what, beside in (("", None), (", a busy Python thread beside", _spin)):
+    for what, beside in (("", None), (_BUSY, _spin)):
         shares = []
         for i in range(n_rounds):
             answers = _Answers(STREAMS)
@@ -165,7 +197,7 @@ def _idle(name: str, service: NativeService, runner: Runner, n_rounds: int) -> I
             wall = decodes[-1][1] - decodes[0][0]
             shares.append(1 - sum(end - begin for begin, end in decodes) / wall)
         yield Row(
-            f"idle between native steps, {STREAMS} streams{what}", name, "%",
+            _idle_test(what), name, "%",
             100 * statistics.median(shares), note="goal 3 %",
         )  # fmt: skip
 
@@ -211,11 +243,11 @@ def _spin(stop: threading.Event) -> None:
         sum(range(1000))
 
 
-def _cancels(name: str, service: NativeService, n: int) -> Iterator[Row]:
+def _cancelled(name: str, service: NativeService, n: int) -> Iterator[Row]:
     """Bar 4: seconds from `cancel` until the blocks are free, in each phase, beside other work."""
-    for phase in ("queue", "prompt", "decode"):
+    for phase in PHASES:
         seconds = []
-        for i in range(n // 3):
+        for i in range(n):
             others = STREAMS if phase == "queue" else 1
             beside = _Answers(others)
             held = [service.submit(_request(i * 100 + s, 16, 4000), beside.emit)
@@ -239,6 +271,6 @@ def _cancels(name: str, service: NativeService, n: int) -> Iterator[Row]:
         if service.state().blocks_used:
             raise RuntimeError(f"{service.state().blocks_used} blocks leaked")
         yield Row(
-            f"cancelled in the {phase}, slowest of {len(seconds)}", name, "ms",
+            _cancel_test(phase, n), name, "ms",
             1e3 * max(seconds), note="bar 4: 100 ms for p99; no block leaked",
         )  # fmt: skip

@@ -3,14 +3,14 @@ values, alone and many sequences side by side; both engines in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import pairs
 from benchmarks.ours import Ours
 from benchmarks.pairs import Engines, RivalChoice, Test
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from benchmarks.roofs import INT8, READ, Threads
 from localllm.store.work import Work, work_of
 
@@ -61,6 +61,14 @@ def tests(plan: Plan, kv_type: str, work: Work, kv_bytes: Callable[[int], float]
     return found
 
 
+def keys(name: str, plan: Plan) -> list[Key]:
+    return [
+        (test.name, name)
+        for kv_type in plan.kv_types
+        for test in tests(plan, kv_type, Work(0, 0, 0), lambda depth: 0.0)
+    ]
+
+
 def n_ctx_tokens(wanted: Sequence[Test]) -> int:
     """Tokens of context that the largest of the tests takes, with room for blocks in part."""
     most = 0
@@ -78,11 +86,19 @@ def measure(
     n_pairs: int,
     choice: RivalChoice,
     on_features: Callable[[str], None] = lambda text: None,
+    missing: Collection[Key] | None = None,
 ) -> Iterator[Row]:
-    """Yields a row per test."""
+    """Yields a row per test, of those that are missing if these are given."""
     work = work_of(path)
+
+    def chosen(kv_type: str, kv_bytes: Callable[[int], float]) -> list[Test]:
+        planned = tests(plan, kv_type, work, kv_bytes)
+        return [t for t in planned if missing is None or (t.name, name) in missing]
+
     for kv_type in plan.kv_types:
-        wanted = tests(plan, kv_type, work, lambda depth: 0.0)
+        wanted = chosen(kv_type, lambda depth: 0.0)
+        if not wanted:
+            continue
         with Engines(
             path,
             threads,
@@ -93,6 +109,6 @@ def measure(
             on_features=on_features,
         ) as engines:
             ours: Ours = engines.ours
-            for test in tests(plan, kv_type, work, ours.kv_bytes):
+            for test in chosen(kv_type, ours.kv_bytes):
                 most = MOST_DEEP_PAIRS if test.args[1] > SHALLOW else n_pairs
                 yield pairs.run(engines, name, test, min(n_pairs, most))

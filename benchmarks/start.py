@@ -14,14 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import gguf
 import numpy as np
 
 from benchmarks import files, ops, synthetic, vocabulary
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from localllm import native
 from localllm.engine.runner import Model
 from localllm.native import ffi, lib
@@ -196,16 +196,35 @@ def peak_memory(name: str, path: Path) -> Row:
     )  # fmt: skip
 
 
-def measure(n_pairs: int = 5, *, rival: bool = True) -> Iterator[Row]:
+def _model_tests() -> tuple[str, ...]:
+    peak = ("peak RSS of a load",) if Path("/proc/self/clear_refs").exists() else ()
+    return ("load, all threads", *peak, "start to first token")
+
+
+def keys() -> list[Key]:
     """All rows, for the real models and those of `LARGE`."""
-    models = {name: files.path_of(name) for name in files.REAL}
-    models.update({name: large_model(name) for name in LARGE})
-    yield from pack_rates(ops.TYPES)
-    for name, path in models.items():
-        yield load_rate(name, path)
-        if Path("/proc/self/clear_refs").exists():
-            yield peak_memory(name, path)
-        yield first_token(name, path, n_pairs, rival=rival)
+    packs = [("load, one thread", type_name) for type_name in ops.TYPES]
+    return packs + [(test, name) for name in (*files.REAL, *LARGE) for test in _model_tests()]
+
+
+def measure(
+    n_pairs: int = 5, *, rival: bool = True, missing: Collection[Key] | None = None
+) -> Iterator[Row]:
+    """Yields the rows of `keys`, of those that are missing if these are given."""
+    wanted = keys() if missing is None else missing
+    yield from pack_rates([t for t in ops.TYPES if ("load, one thread", t) in wanted])
+    for name in (*files.REAL, *LARGE):
+        path: Path | None = None
+        for test in _model_tests():
+            if (test, name) not in wanted:
+                continue
+            path = path or (large_model(name) if name in LARGE else files.path_of(name))
+            if test == "load, all threads":
+                yield load_rate(name, path)
+            elif test == "start to first token":
+                yield first_token(name, path, n_pairs, rival=rival)
+            else:
+                yield peak_memory(name, path)
 
 
 def main() -> int:

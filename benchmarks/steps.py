@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.pairs import Engines, RivalChoice, paired
-from benchmarks.report import Row
+from benchmarks.report import Key, Row
 from benchmarks.roofs import Threads
 
 DEPTH = 32
@@ -28,6 +28,14 @@ def _kind(form: str, n: int) -> str:
     return f"step, {form}, {size}"
 
 
+def keys(name: str, form: str, counts: Sequence[int]) -> list[Key]:
+    return [(_test(n, form), name) for n in sorted({1, *counts})]
+
+
+def _test(n: int, form: str) -> str:
+    return f"r({n}), {form}"
+
+
 def measure(
     name: str,
     path: Path,
@@ -36,6 +44,7 @@ def measure(
     n_rounds: int,
     choice: RivalChoice,
     on_features: Callable[[str], None] = lambda text: None,
+    forms: Sequence[str] = FORMS,
 ) -> Iterator[Row]:
     """Yields a row per form and count: ours and the rival's r(n), and the paired ratio of the
     times of the steps. In a round each count is run once: r(n) compares runs of one moment."""
@@ -45,7 +54,7 @@ def measure(
         path, threads, choice, n_ctx_tokens=most * (DEPTH + 96) + 512, max_sequences=most,
         on_features=on_features,
     ) as engines:  # fmt: skip
-        for form in FORMS:
+        for form in forms:
             mine: dict[int, list[float]] = {n: [] for n in counts}
             theirs: dict[int, list[float]] = {n: [] for n in counts}
             variants: dict[int, str] = {}
@@ -73,7 +82,7 @@ def rows(
     for n in mine:
         whole = len(theirs[n]) == len(theirs[1]) == n_rounds
         yield Row(
-            f"r({n}), {form}",
+            _test(n, form),
             name,
             "t(n)/t(1)",
             growth(mine[n][1:], mine[1][1:]),

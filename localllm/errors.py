@@ -41,7 +41,18 @@ class ArgumentError(LocalLLMError):
 
 
 class ContextFullError(ArgumentError):
-    """A prompt has more tokens than the context holds."""
+    """A prompt has more tokens than the context holds. n_tokens, n_ctx: how many, if known."""
+
+    def __init__(
+        self, message: str, hint: str | None = None, *, n_tokens: int = 0, n_ctx: int = 0
+    ) -> None:
+        super().__init__(message, hint)
+        self.n_tokens, self.n_ctx = n_tokens, n_ctx
+
+    @classmethod
+    def of(cls, n_tokens: int, n_ctx: int, hint: str | None = None) -> ContextFullError:
+        message = f"the prompt has {n_tokens} tokens and the context holds {n_ctx}"
+        return cls(message, hint, n_tokens=n_tokens, n_ctx=n_ctx)
 
 
 class ChatTemplateError(ArgumentError):

@@ -127,6 +127,18 @@ class Parameter:
         except (ValueError, RecursionError):
             raise self._refused(text) from None
 
+    def text(self, value: Any) -> str:
+        """A value as a person would type it: `parse` gives the value again."""
+        if value is None:
+            return "none"
+        if self.kind == "order":
+            return ",".join(value)
+        if self.kind == "bias":
+            return ",".join(f"{token}:{bias!r}" for token, bias in self.checked(value))
+        if self.kind == "strings":
+            return _strings_text(tuple(value), self.cleared_by)
+        return str(value).lower() if self.kind is bool else repr(value)
+
     def checked(self, value: Any) -> Any:
         """The value in its own type. Raises `ArgumentError` with the name, the value and the
         range."""
@@ -240,6 +252,18 @@ def _parse_strings(text: str) -> Any:
     return [text] if text else []
 
 
+def _strings_text(strings: tuple[str, ...], cleared_by: str) -> str:
+    if not strings:
+        return cleared_by
+    alone = strings[0] if len(strings) == 1 else ""
+    typed = alone and alone == alone.strip() and alone.isprintable()
+    if typed and not alone.startswith(("[", '"')) and alone.lower() != cleared_by:
+        return alone
+    import json
+
+    return json.dumps(list(strings))
+
+
 def _parse_bias(text: str) -> Any:
     return [pair.split(":", 1) for pair in text.split(",")] if text else []
 
@@ -301,6 +325,31 @@ _ROWS = (
     Parameter("samplers", "order", "The samplers in the order they run."),
 )
 PARAMETERS = {row.name: row for row in _ROWS}
+#: The parameters that most people ever need, in the order of the help.
+COMMON = (
+    "temperature",
+    "seed",
+    "max_tokens",
+    "stop",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repeat_penalty",
+)
+#: Defaults that a value of the table does not explain.
+DEFAULT_WORDS = {
+    "seed": "a new one each time",
+    "max_tokens": "until the model ends",
+    "logprobs": "none",
+}
+#: How people say whether, and how much, a model should reason.
+THINK: dict[str, bool | str] = {
+    "on": True,
+    "off": False,
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+}
 
 #: Other programs' names of these parameters.
 ALIASES = {

@@ -45,6 +45,11 @@ class Paths:
         return self.data / "answers"
 
     @property
+    def conversations(self) -> Path:
+        """What was said in the terminal UI: one SQLite file."""
+        return self.data / "conversations.sqlite"
+
+    @property
     def servers(self) -> Path:
         """Where the servers that run now can be asked."""
         return self.cache / "servers"
@@ -58,6 +63,11 @@ class Paths:
     def kv(self) -> Path:
         """What was computed of conversations, by model."""
         return self.cache / "kv"
+
+    @property
+    def kept_conversations(self) -> Path:
+        """Which of it was computed for which conversation of `chat`."""
+        return self.cache / "conversations"
 
 
 def resolve(platform: str, env: Mapping[str, str]) -> Paths:

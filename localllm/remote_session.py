@@ -20,6 +20,7 @@ from typing import Any, Union
 from localllm import __version__
 from localllm import errors as failures
 from localllm.engine.exchange import Chunk, Stats, TokenLogprobs
+from localllm.engine.kept_conversations import KeptAt, KeptConversations
 from localllm.errors import CancelledError, LocalLLMError, UnsupportedError
 from localllm.params import GenerateParams
 from localllm.server import announced, client
@@ -54,6 +55,9 @@ class RemoteSession:
         self.stats = Stats()
         self.notes: tuple[str, ...] = ()
         self.answer: Answer | None = None
+        self.conversation = ""
+        self.kept: KeptConversations | None = None  # where it is noted whose pages are whose
+        self._kept_at = KeptAt.of(about.get("kept_at"))
         self._server, self._label, self._about = server, label, about
         self._model = {"path": str(path), "beside": beside}
         self._n_kept = 0
@@ -125,6 +129,7 @@ class RemoteSession:
                     prompt = line
                     self.notes = tuple(line["notes"])
                     self.stats.prompt_tokens = len(line["prompt_ids"])
+                    self._note(line["prompt_ids"])
                 elif "error" in line:
                     raise _error(line["error"])
                 elif "usage" in line:
@@ -183,6 +188,10 @@ class RemoteSession:
         stats.prompt_s = stats.first_token_s = timings["queued_s"] + timings["prompt_s"]
         stats.decode_s = timings["decode_s"]
 
+    def _note(self, tokens: Sequence[int]) -> None:
+        if self.kept is not None and self.conversation and self._kept_at is not None:
+            self.kept.note(self.conversation, self._kept_at, tokens)
+
     def _keep(
         self,
         prompt: Mapping[str, Any],
@@ -196,6 +205,7 @@ class RemoteSession:
         if not prompt:
             return
         token_ids = tuple(token for chunk in given for token in chunk.token_ids)
+        self._note([*prompt["prompt_ids"], *token_ids])
         about = self._about
         self.answer = Answer(
             fingerprint=Fingerprint(

@@ -78,6 +78,7 @@ class Session:
         self.stats = Stats(load_s=load_s)
         self.notes: tuple[str, ...] = ()
         self.answer: Answer | None = None
+        self.conversation = ""  # nothing of it is kept on the disk
         self._label, self._digest = label or str(parts.path), digest
         self._transcripts = Transcripts()
         self._cancelled = threading.Event()
@@ -292,10 +293,8 @@ class Session:
         if not prompt:
             raise ArgumentError("the prompt is empty", hint="give at least one character")
         if len(prompt) >= self.info.n_ctx:
-            raise ContextFullError(
-                f"the prompt has {len(prompt)} tokens and the context holds {self.info.n_ctx}",
-                hint="shorten the prompt or raise the context with --ctx",
-            )
+            hint = "shorten the prompt or raise the context with --ctx"
+            raise ContextFullError.of(len(prompt), self.info.n_ctx, hint)
         self.answer = None
         self.stats = Stats(load_s=self.stats.load_s, prompt_tokens=len(prompt))
         if params.max_tokens == 0:
@@ -438,24 +437,35 @@ def remembered_roofs(folder: Path, *, anew: bool = False) -> Roofs:
 
 
 def memory_plans(
-    path: Path, *, n_ctx: int = 0, n_threads: int = 0, isa: str | None = None
+    path: Path,
+    *,
+    n_ctx: int = 0,
+    n_threads: int = 0,
+    isa: str | None = None,
+    freed_bytes: int = 0,
 ) -> dict[str, Any]:
-    """See `engine.memory_plan.survey`; of a file that only llama.cpp can run, an estimate."""
+    """See `engine.memory_plan.survey`; of a file that only llama.cpp can run, an estimate.
+    freed_bytes: what an open model holds that will be closed before."""
     from localllm.engine import memory_estimate
-    from localllm.engine.memory_plan import survey
+    from localllm.engine.memory_plan import Room, survey
 
     try:
-        return survey(path, n_ctx=n_ctx, n_threads=n_threads, isa=isa)
+        return survey(path, n_ctx=n_ctx, n_threads=n_threads, isa=isa, freed_bytes=freed_bytes)
     except UnsupportedError:
-        return memory_estimate.survey(memory_estimate.of_file(path), n_ctx=n_ctx)
+        room = Room.here(freed_bytes)
+        return memory_estimate.survey(memory_estimate.of_file(path), n_ctx=n_ctx, room=room)
 
 
-def catalogue_plans(entry: Entry, attention: Attention | None, *, n_ctx: int = 0) -> dict[str, Any]:
+def catalogue_plans(
+    entry: Entry, attention: Attention | None, *, n_ctx: int = 0, freed_bytes: int = 0
+) -> dict[str, Any]:
     """Plans of a model of the catalogue that is not here, estimated from what the catalogue says;
     without its attention the cache is a share of its parameters."""
     from localllm.engine import memory_estimate
+    from localllm.engine.memory_plan import Room
 
-    return memory_estimate.survey(memory_estimate.of_catalogue(entry, attention), n_ctx=n_ctx)
+    figures = memory_estimate.of_catalogue(entry, attention)
+    return memory_estimate.survey(figures, n_ctx=n_ctx, room=Room.here(freed_bytes))
 
 
 def knows_architecture(architecture: str) -> bool | None:

@@ -16,6 +16,8 @@ RANKS = {
     "cli": 6,
     "tui": 6,
     "remote_session": 5,
+    "pooled_session": 5,
+    "openai_session": 5,
     "session": 5,
     "server": 4,
     "engine": 4,
@@ -23,10 +25,13 @@ RANKS = {
     "text": 3,
     "store": 2,
     "native": 1,
+    "attachments": 1,
+    "slash": 1,
     "config": 0,
     "errors": 0,
     "moments": 0,
     "paths": 0,
+    "plain_text": 0,
     "params": 0,
     "_native": 0,
 }
@@ -38,6 +43,9 @@ ALSO = {
     ("params", "errors"),
     ("server", "engine"),
     ("remote_session", "session"),
+    ("pooled_session", "session"),
+    ("openai_session", "session"),
+    ("cli", "tui"),
 }
 #: Only these touch the native module; only localllm/native.py touches the compiled one.
 NATIVE_USERS = ("localllm/engine/", "localllm/store/inspect.py", "localllm/text/")

@@ -36,6 +36,18 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "The exact text, counts and timings as one JSON object.",
         ),
     ),
+    "chat": (
+        Example("localllm chat", "Goes on with the model that was used last."),
+        Example("localllm chat smollm2:135m", "Begins with this one; it is fetched if need be."),
+        Example(
+            "localllm chat --url http://127.0.0.1:11434/v1",
+            "Over the models of another server: here of Ollama.",
+        ),
+        Example(
+            "localllm chat qwen3 --url https://llm.example/v1 --api-key @key.txt",
+            "A model of a server that asks for a key.",
+        ),
+    ),
     "pull": (
         Example("localllm pull smollm2:135m", "Fetches a model, or goes on where it stopped."),
         Example("localllm pull smollm2:135m gemma3:270m", "Several at once."),

@@ -10,26 +10,8 @@ import click
 
 from localllm.cli.options import ParamType
 from localllm.errors import ArgumentError
-from localllm.params import PARAMETERS, Parameter
-
-#: The parameters that most people ever need, in the order of the help.
-COMMON = (
-    "temperature",
-    "seed",
-    "max_tokens",
-    "stop",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repeat_penalty",
-)
-THINK: dict[str, bool | str] = {
-    "on": True,
-    "off": False,
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-}
+from localllm.params import COMMON, DEFAULT_WORDS, PARAMETERS, Parameter
+from localllm.params import THINK as THINK
 
 _METAVARS: dict[Any, str] = {
     int: "N",
@@ -40,13 +22,6 @@ _METAVARS: dict[Any, str] = {
 }
 #: Kinds whose option may come several times.
 _REPEATED = ("strings", "bias")
-#: Defaults that a value of the table does not explain.
-_DEFAULTS = {
-    "seed": "a new one each time",
-    "max_tokens": "until the model ends",
-    "logprobs": "none",
-}
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -143,7 +118,7 @@ def _help(row: Parameter) -> str:
     text = row.help
     if row.kind in _REPEATED:
         text += " May be given several times."
-    default = _DEFAULTS.get(row.name, _default_text(row.default))
+    default = DEFAULT_WORDS.get(row.name, _default_text(row.default))
     return f"{text} [default: {default}]" if default else text
 
 

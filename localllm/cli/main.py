@@ -37,6 +37,7 @@ class Row:
 
 COMMANDS = {
     "run": Row("localllm.cli.run", "Answer a prompt with a model."),
+    "chat": Row("localllm.cli.chat", "Talk with models on the whole terminal."),
     "pull": Row("localllm.cli.pull", "Bring models to this machine."),
     "search": Row("localllm.cli.search", "Find models to pull."),
     "recommend": Row("localllm.cli.recommend", "Recommend models for this machine."),

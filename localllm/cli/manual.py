@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "LOCALLLM_NO_RECORDS": "If it is set, no answer is recorded. Records that are there stay: "
     "localllm replay --delete-all deletes them.",
     "LOCALLLM_NO_HISTORY": "If it is set, what is typed at the prompt of run is not kept.",
-    "LOCALLLM_API_KEY": "HOST:PORT=KEY ...: what pull sends to a share that asks for a key.",
+    "LOCALLLM_API_KEY": "HOST:PORT=KEY ...: what pull and chat send to a host that asks for a key.",
     "LOCALLLM_DEBUG": "If it is set, internal errors show where they happened.",
     "NO_COLOR": "If it is set, there are no colours and no bars of special characters.",
     "TERM": "With the value dumb nothing on the screen is drawn over.",
@@ -43,8 +43,11 @@ FILES = {
     "~/.local/share/localllm/models": "Models, each a GGUF file and its record.",
     "~/.local/share/localllm/answers": "Records of answers, readable only by their owner.",
     "~/.local/share/localllm/conversations": "Conversations that /save has written.",
+    "~/.local/share/localllm/conversations.sqlite": "What was said in chat, for its owner alone.",
     "~/.local/share/localllm/history": "What was typed at the prompt of run.",
     "~/.cache/localllm/downloads": "Parts of models that are not complete yet.",
+    "~/.cache/localllm/kv": "What was computed of conversations, so that they go on from there.",
+    "~/.cache/localllm/conversations": "Which of it belongs to which conversation of chat.",
 }
 
 _DESCRIPTION = (

@@ -25,7 +25,8 @@ from localllm.store.pull import pull_offer, with_known
 from localllm.store.ref import Ref
 from localllm.store.transfer import partials
 from localllm.store.transfer.patience import KEPT
-from localllm.store.wanted import PathName, PeerName, PlainName, Wanted
+from localllm.store.wanted import PathName, PeerName, Wanted
+from localllm.store.wish import wish_of
 
 
 @click.command("pull")
@@ -102,20 +103,9 @@ def _key(given: str, wishes: Sequence[Entry | Wanted]) -> str:
 
 
 def _wish(name: str, known: Catalog) -> Entry | Wanted:
-    wish = wanted.parse(name)
-    if isinstance(wish, PathName):
+    if isinstance(wanted.parse(name), PathName):
         existing_file(name)
-        raise ArgumentError(
-            f"{name[:200]} is on this machine already",
-            f"It runs as it is: localllm run {name[:80]}. To give it a name: localllm import",
-        )
-    if isinstance(wish, PlainName):
-        if entry := known.find(wish.ref):
-            return entry
-        if known.request(wish.ref) is None:
-            here = Store(paths.current().models).list()
-            raise known.unknown(wish.ref, (model.ref for model in here))
-    return wish
+    return wish_of(name, known, Store(paths.current().models))
 
 
 def pull_wish(

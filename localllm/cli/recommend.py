@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,16 +14,16 @@ from localllm.cli.options import Number, sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.store import speeds
 from localllm.store.durable import free_disk
-from localllm.store.index import Model, Store
+from localllm.store.index import Store
 from localllm.store.recommend import (
     ASSUMED,
     CONTEXT,
     EFFICIENCY,
     MEASURED,
+    SHARE_OF_FREE,
     Suggestion,
     recommend,
 )
-from localllm.store.speeds import Measured
 
 _COLUMNS = (
     Column("NAME"),
@@ -36,8 +35,6 @@ _COLUMNS = (
     Column("ENGINE"),
     Column("WHAT IT IS", cut=True),
 )
-#: Of the free memory, so that other programs keep a part.
-_SHARE_OF_FREE = 0.9
 
 
 @click.command("recommend")
@@ -59,7 +56,7 @@ def command(n_ctx: int, limit: int, measure: bool, as_json: bool) -> None:
 
     machine = machine_facts()
     roofs = remembered_roofs(paths.current().cache, anew=measure)
-    room = int(machine.free_bytes * _SHARE_OF_FREE)
+    room = int(machine.free_bytes * SHARE_OF_FREE)
     models = Store(paths.current().models).list()
     here = {model.ref for model in models}
     disk = free_disk(paths.current().models)
@@ -70,7 +67,7 @@ def command(n_ctx: int, limit: int, measure: bool, as_json: bool) -> None:
     def fits(each: Suggestion) -> bool:
         return each.memory_bytes <= room and has_disk(each)
 
-    known = _speeds(models, machine.isa, machine.n_threads)
+    known = speeds.here(paths.current().cache, models, machine.isa, machine.n_threads)
     found = recommend(sound_catalogue(), roofs.read_gb_per_s, fits, n_ctx, known)[:limit]
     if as_json:
         document = {
@@ -94,24 +91,11 @@ def command(n_ctx: int, limit: int, measure: bool, as_json: bool) -> None:
     shares = ", ".join(f"{share:.0%} with {engine}" for engine, share in EFFICIENCY.items())
     output.say(
         f"{output.size_text(machine.free_bytes)} of memory are free, of which "
-        f"{_SHARE_OF_FREE:.0%} may be used{_on_disk(disk)}; a context of {n_ctx} tokens in f16, "
+        f"{SHARE_OF_FREE:.0%} may be used{_on_disk(disk)}; a context of {n_ctx} tokens in f16, "
         f"half full; memory is read at {roofs.read_gb_per_s:.1f} GB/s, measured here. Where a "
         f"speed is assumed, answers reach {shares} of that; `localllm bench NAME` measures it. "
         "Sizes follow from parameters and bits; `localllm pull` shows the exact ones."
     )
-
-
-def _speeds(models: Sequence[Model], isa: str, n_threads: int) -> list[Measured]:
-    """What was measured in the way in which models run here by default, of the files that are
-    here."""
-    digests = {str(model.ref): model.record.digest for model in models if model.record}
-    return [
-        each
-        for each in speeds.load(paths.current().cache)
-        if each.n_threads == n_threads
-        and (each.isa == isa or each.engine != "native")  # the other one has its own words for it
-        and digests.get(each.name, each.digest) in (each.digest, None)
-    ]
 
 
 def _on_disk(n_bytes: int | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,15 +12,18 @@ import click
 from localllm.cli import opening, output, prompt_text, report
 from localllm.cli.answer_view import FOLD, HIDE, SHOW, AnswerView
 from localllm.cli.asking import Asker, Recorder, beginning, parameters
-from localllm.cli.generation_options import THINK, RunCommand, chosen, parameter_options
+from localllm.cli.generation_options import RunCommand, chosen, parameter_options
 from localllm.cli.interrupt import EXIT_CODE, Interrupts
+from localllm.cli.loading_options import (
+    beginning_options,
+    loading_options,
+    opening_of,
+    system_of,
+    think_of,
+)
 from localllm.cli.opening import Opening
-from localllm.cli.options import ModelName, Number, hints, machine_options
-from localllm.errors import ArgumentError, FileError
-from localllm.store import ref
-
-ENGINES = ("auto", "native", "llama.cpp")
-MAX_TEMPLATE_BYTES = 1 << 20
+from localllm.cli.options import ModelName, hints
+from localllm.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -42,50 +44,14 @@ class Wishes:
 @click.argument("model", metavar="NAME|PATH", type=ModelName())
 @click.argument("prompt", nargs=-1)
 @parameter_options
-@click.option("--system", metavar="TEXT", help="Instructions that come before the prompt.")
-@click.option(
-    "--think",
-    type=click.Choice(list(THINK)),
-    metavar="[=low|medium|high|off]",
-    help="Let the model reason first, if it can. [default: the model's]",
-)
-@click.option("--no-think", is_flag=True, help="Answer without reasoning.")
+@beginning_options
 @click.option(
     "--show-thinking/--hide-thinking",
     default=None,
     help="Show all reasoning, or none. [default: a line]",
 )
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without a template.")
-@click.option(
-    "--template",
-    metavar="FAMILY|FILE",
-    help="A chat template in place of the model's: a family such as chatml, or a file.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(ENGINES),
-    default="auto",
-    show_default=True,
-    help="auto: llama.cpp where the native engine lacks something.",
-)
-@click.option(
-    "--ctx",
-    type=Number(int, 0, 2**24),
-    default=0,
-    help="Tokens of context. [default: the model's, or what fits]",
-)
-@click.option(
-    "--kv-type",
-    type=click.Choice(["f16", "q8_0"]),
-    default="f16",
-    show_default=True,
-    help="How the context is kept in memory.",
-)
-@click.option("--mmap", is_flag=True, help="Read weights from the file as needed: slower.")
-@machine_options
-@click.option(
-    "--no-server", is_flag=True, help="Load the model here, also where a running server has it."
-)
+@loading_options
 @click.option("--plain", is_flag=True, help="No control sequences: for screen readers and pipes.")
 @click.option("--no-wrap", is_flag=True, help="Let the terminal break lines, also inside words.")
 @click.option("--no-record", is_flag=True, help="Keep no record of the answers for replay.")
@@ -119,57 +85,26 @@ def command(model: str, prompt: tuple[str, ...], as_json: bool, **options: Any) 
 
 
 def _wishes(options: dict[str, Any]) -> Wishes:
-    system, raw, template = options.pop("system"), options.pop("raw"), options.pop("template")
+    raw, template = options.pop("raw"), options["template"]
+    system = system_of(options)
     if raw and (system is not None or template is not None):
         name = "--system" if system is not None else "--template"
         raise ArgumentError(
             f"{name} needs a template, which --raw leaves out",
             "Write the instructions into the prompt, or leave out --raw.",
         )
-    if system is not None:
-        prompt_text.require_text("--system", system)
-    think, no_think = options.pop("think"), options.pop("no_think")
-    if no_think and think not in (None, "off"):
-        raise ArgumentError("--think and --no-think exclude each other")
+    think = think_of(options)
     show = options.pop("show_thinking")
     return Wishes(
-        opening=Opening(
-            engine=options.pop("engine"),
-            n_threads=options.pop("threads"),
-            n_ctx=options.pop("ctx"),
-            kv_type=options.pop("kv_type"),
-            isa=options.pop("isa"),
-            template=None if template is None else template_text(template),
-            raw=raw,
-            mmap=options.pop("mmap"),
-            server=not options.pop("no_server"),
-        ),
+        opening=opening_of(options, raw=raw),
         system=system,
-        think=False if no_think else None if think is None else THINK[think],
+        think=think,
         thinking=FOLD if show is None else SHOW if show else HIDE,
         raw=raw,
         record=not options.pop("no_record"),
         verbose=options.pop("verbose"),
         sampling=chosen(options),  # what is left
     )
-
-
-def template_text(text: str) -> str:
-    """The text of a template file; a family's name stays as it is."""
-    try:
-        path = Path(text).expanduser()
-        if "/" not in text and not ref.is_path(text) and not path.is_file():
-            return text
-        with path.open("rb") as file:
-            data = file.read(MAX_TEMPLATE_BYTES + 1)
-        if len(data) > MAX_TEMPLATE_BYTES:
-            raise ArgumentError(f"--template: {text} is longer than {MAX_TEMPLATE_BYTES:,} bytes")
-        return data.decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise FileError(f"cannot read the template {text[:200]}: it is not UTF-8 text") from e
-    except (OSError, ValueError, RuntimeError) as e:  # a NUL, ~ without such a user
-        reason = getattr(e, "strerror", None) or e
-        raise FileError(f"cannot read the template {text[:200]}: {reason}") from e
 
 
 def _answer_once(model: str, text: str, wishes: Wishes, *, as_json: bool) -> int:

@@ -16,11 +16,11 @@ import click
 
 from localllm import paths
 from localllm.cli import opening, output
-from localllm.cli.api_keys import read_keys
+from localllm.cli.api_keys import read_named_keys
 from localllm.cli.interrupt import Interrupts, exit_at_once
+from localllm.cli.loading_options import ENGINES, template_text
 from localllm.cli.options import Found, ModelName, Number, hints, machine_options
 from localllm.cli.quantities import ByteSize, KeepAlive
-from localllm.cli.run import ENGINES, template_text
 from localllm.cli.serve_flags import translate
 from localllm.cli.tier_options import tier_options, tiers_of
 from localllm.errors import ArgumentError
@@ -51,7 +51,10 @@ class ServeCommand(click.Command):
     "--port", type=Number(int, 0, 65535), default=PORT, show_default=True, help="0: any free one."
 )
 @click.option(
-    "--api-key", metavar="KEY|@FILE", multiple=True, help="What clients must send. Several may be."
+    "--api-key",
+    metavar="KEY|@FILE",
+    multiple=True,
+    help="What clients must send. Several may be; lines of a file are KEY or NAME KEY.",
 )
 @click.option("--name", multiple=True, help="What requests call the model. Several may be.")
 @click.option("--cors-origin", metavar="URL", multiple=True, help="A web page that may ask.")
@@ -124,7 +127,7 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.store.identifiers import is_loopback
 
     host, port = options["host"], options["port"]
-    keys = read_keys(options["api_key"])
+    keys = read_named_keys(options["api_key"])
     if not keys and not is_loopback(host):
         raise ArgumentError(
             f"--host {host[:80]} can be reached from other machines: that needs --api-key",
@@ -133,7 +136,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     own_key = secrets.token_urlsafe(32) if keys else ""  # for programs of this user
     access = Access(
         host=host,
-        keys=tuple(keys),
+        keys=tuple(key for _, key in keys),
+        key_names=tuple(name for name, _ in keys),
         own_key=own_key,
         origins=tuple(map(_origin, options["cors_origin"])),
         hosts=options["allowed_host"],
@@ -147,9 +151,9 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.server import app, listen, request_log
     from localllm.server.announced import Announced, announcing
 
+    tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     listening = listen.bind(host, port)
     request_log.install(options["log_format"])
-    tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
     application = app.build(_manager(found, names, options), access, strict=options["strict"])
     server = listen.server(
         application,

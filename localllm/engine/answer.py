@@ -60,19 +60,22 @@ class Answer:
             delta = self._stream.finish()
             text, reasoning = text + delta.text, reasoning + delta.reasoning
             reason = "stop" if delta.stopped else reason
-        logprobs = self._logprobs(sampled[: len(tokens)])
+        logprobs = told(self._tokenizer, sampled[: len(tokens)])
         return Chunk(text, tuple(tokens), reason, reasoning, logprobs)
 
-    def _logprobs(self, sampled: Sequence[Sampled]) -> tuple[TokenLogprobs, ...]:
-        return tuple(
-            TokenLogprobs(
-                self._piece(each.token),
-                each.logprob,
-                tuple((self._piece(token), value) for token, value in each.top),
-            )
-            for each in sampled
-            if each.logprob is not None
-        )
 
-    def _piece(self, token: int) -> str:
-        return self._tokenizer.token_bytes(token).decode("utf-8", "replace")
+def told(tokenizer: Tokenizer, sampled: Sequence[Sampled]) -> tuple[TokenLogprobs, ...]:
+    """Log probabilities in texts, of the tokens that have some."""
+
+    def piece(token: int) -> str:
+        return tokenizer.token_bytes(token).decode("utf-8", "replace")
+
+    return tuple(
+        TokenLogprobs(
+            piece(each.token),
+            each.logprob,
+            tuple((piece(token), value) for token, value in each.top),
+        )
+        for each in sampled
+        if each.logprob is not None
+    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from localllm.engine.runner import Feed, ModelInfo, Runner
+from localllm.engine.runner import Feed, Runner
 
 #: Answers may come this many times slower, on average, while long prompts are computed beside.
 SLOWER = 1.5
@@ -29,9 +29,6 @@ MEASURE_SECONDS = 0.8
 CHECK_SECONDS, QUICKER = 0.1, 0.7
 #: Deep tokens are taken to cost at most this many times what a curve says.
 MOST_DEARER = 8.0
-#: An operation of attention takes up to this many times as long as one of a matrix product: with
-#: SmolLM2 135M, 512 tokens behind 2,000 to 7,000 others, that is 4.1 to 4.7.
-ATTENTION_COSTS = 5.0
 _FORMAT = 1
 
 
@@ -73,16 +70,6 @@ class CostCurve:
         least = min(self.cost(n) / n for n in sizes)
         size = next(n for n in sizes if self.cost(n) / n <= NEAR_LEAST * least)
         return min(most, n_decoding + size)
-
-
-def depth_factor(info: ModelInfo, depth: int) -> float:
-    """What a token costs behind `depth` others, at the most, over what it does in an empty
-    context."""
-    layers = zip(info.group_n_layers, info.group_window, strict=True)
-    seen = sum(n * (min(depth, window) if window else depth) for n, window in layers)
-    # Scores and sums: two multiplications for each token seen and each element of a head.
-    attention = 2.0 * info.n_heads * info.head_dim * seen
-    return 1.0 + ATTENTION_COSTS * attention / info.n_params
 
 
 def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:

@@ -11,6 +11,7 @@ of the system. What a power cut leaves does not match its checksums and is remov
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import queue
@@ -32,7 +33,12 @@ PENDING_BYTES = 256 << 20
 KEPT_SHARE = 0.9
 #: The folder is measured again after this share of the cap was written: others write, too.
 MEASURED_SHARE = 1 / 16
+#: After the disk was full, or a page could not be written, nothing is tried for so long.
+RETRY_S = 30.0
 _FILE_UNIT = 4096
+#: The disk, or one page of it, refuses; others may be taken later. All else ends the tier.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ODD_NAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ELOOP, errno.EEXIST)
 _NAME = re.compile("[0-9a-f]{64}", re.ASCII)
 
 log = logging.getLogger("localllm.engine")
@@ -67,9 +73,10 @@ class DiskTier:
         # Of the thread that writes:
         self._used = 0
         self._since_measured = 0
+        self._full_until_s = 0.0
         self.ready = threading.Event()
         self.stopped = ""  # why nothing is written any more
-        self.n_written = self.n_damaged = self.n_evicted = self.n_skipped = 0
+        self.n_written = self.n_read = self.n_damaged = self.n_evicted = self.n_skipped = 0
         self._writer = _Worker("kv-disk-write")
         self._reader = _Worker("kv-disk-read")
         self._writer.put(self._open)
@@ -196,24 +203,25 @@ class DiskTier:
     def _write(self, page: Page) -> None:
         with self._lock:
             contents = self._pending[page.name]
+        is_written = False
         try:
-            if not self.stopped:
-                self._put(page, contents)
+            if not self.stopped and time.monotonic() >= self._full_until_s:
+                is_written = self._put(page, contents)
         except OSError as e:
-            self._stop(e)
+            self._refused(page, e)
         finally:
             with self._lock:
                 del self._pending[page.name]
                 self._pending_bytes -= sum(map(len, contents))
-            if self.stopped:
+            if not is_written:
+                self.n_skipped += 1
                 self._remove(page.name)
 
-    def _put(self, page: Page, contents: Sequence[bytes]) -> None:
+    def _put(self, page: Page, contents: Sequence[bytes]) -> bool:
         path = self._path(page.name)
         size = _allocated(self._shape.header_bytes + sum(map(len, contents)))
         if not self._make_room(size):
-            self._remove(page.name)
-            return
+            return False
         number = f"{threading.get_ident()}.{os.getpid()}"
         temporary = path.with_name(f".{path.name[:16]}.{number}{TEMPORARY}")
         try:
@@ -228,6 +236,21 @@ class DiskTier:
             shorter = self._index.shorter(page)
         for each in shorter:
             self._delete(each.name, size)
+        return True
+
+    def _refused(self, page: Page, error: OSError) -> None:
+        """A page was not written."""
+        if error.errno in _FULL:  # others fill the disk: what was not used for long goes for them
+            if not self._full_until_s:
+                log.warning("the disk is full: less of the KV cache is kept in %s", self._folder)
+            self._full_until_s = time.monotonic() + RETRY_S
+            files = self._measure()
+            self._evict(files, int(self._used * KEPT_SHARE))
+        elif error.errno in _ODD_NAME:
+            if not self.n_skipped:
+                log.warning("%s is in the way of a page: %s", self._path(page.name), error)
+        else:
+            self._stop(error)
 
     def _stop(self, error: OSError) -> None:
         if not self.stopped:
@@ -324,6 +347,7 @@ class DiskTier:
                 self._discard(path, e)
             self._remove(page.name)  # only now: from here on it may be written again
             return False
+        self.n_read += 1
         fetch.contents[page.name] = contents
         fetch.n_bytes += sum(map(len, contents.values()))
         return True

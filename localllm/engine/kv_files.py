@@ -99,6 +99,25 @@ def read_header(path: Path, shape: Shape) -> Header:
         os.close(descriptor)
 
 
+def read_page(path: Path) -> Page:
+    """The page in a file of any shape, without a look at its contents. Raises what `read_header`
+    does."""
+    descriptor = opened(path)
+    try:
+        raw = read(descriptor, 0, _HEAD.size + _TOKENS.size)
+    finally:
+        os.close(descriptor)
+    if len(raw) < _HEAD.size + _TOKENS.size:
+        raise DamagedPageError("it is too short")
+    magic, version, _, n_tokens, depth, _, name, parent = _HEAD.unpack_from(raw)
+    if magic != _MAGIC or version != VERSION or not 1 <= n_tokens <= BLOCK_TOKENS:
+        raise DamagedPageError("it is of another version, or of another program")
+    tokens = _TOKENS.unpack_from(raw, _HEAD.size)[:n_tokens]
+    if name.hex() != path.name or name != page_name(parent, tokens):
+        raise DamagedPageError("its name is not that of its tokens")
+    return Page(name, parent, tokens, depth)
+
+
 def read_groups(path: Path, shape: Shape, page: Page, groups: Sequence[int]) -> dict[int, bytes]:
     """Contents of groups of a page, checked. Raises what `read_header` does."""
     descriptor = opened(path)

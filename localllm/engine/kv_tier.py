@@ -210,6 +210,11 @@ class KvTiers:
             damaged_pages=disk.n_damaged,
         )
 
+    @property
+    def n_read(self) -> int:
+        """Pages that came from the disk. From any thread."""
+        return 0 if self._disk is None else self._disk.n_read
+
     def flush(self, timeout_s: float) -> bool:
         """Whether all that was kept is on the disk in so many seconds."""
         return self._disk is None or self._disk.flush(timeout_s)

@@ -15,20 +15,28 @@ from dataclasses import dataclass, field
 
 from localllm.engine.answer import Answer
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
-from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve, depth_factor
+from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve
 from localllm.engine.disk_tier import Fetch
 from localllm.engine.generate import RUN_SECONDS, run_steps
 from localllm.engine.kv_tier import FETCH_BYTES, Cold, KvTiers
 from localllm.engine.prefix_cache import Further, Mark, PrefixCache
-from localllm.engine.request import Emit, Event, Failed, Finished, Piece, Request, Timings, Usage
+from localllm.engine.prompt_logprobs import PromptRows
+from localllm.engine.request import (
+    Emit,
+    Event,
+    Failed,
+    Finished,
+    Piece,
+    PromptLogprobs,
+    Request,
+    Timings,
+    Usage,
+)
 from localllm.engine.runner import Feed, Runner, not_a_number
 from localllm.engine.sampling import Sampled, Sampler, sampler_of
 from localllm.engine.scheduler import Entry, Scheduler, rank
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.text.tokenizer import Tokenizer
-
-SLACK = 2.0
-"""A step may take so many times what the last ones make one expect."""
 
 log = logging.getLogger("localllm.engine")
 
@@ -44,6 +52,16 @@ class Choice(Entry):
     mark: Mark | None = None  # what of it is in the prefix cache
     n_cached: int = 0  # tokens of the prompt that were there at its first begin
     fetch: Fetch | None = None  # what it is held for
+    rows: PromptRows | None = None  # what is asked of its prompt, until that is told
+
+    @property
+    def only_decodes(self) -> bool:
+        return self.n_pending == 1 and self.rows is None and self.answer.n_left > 0
+
+    @property
+    def findable(self) -> list[int]:
+        """Tokens of which all but the last need not be computed, if they are known."""
+        return self.tokens if self.rows is None else self.tokens[: self.rows.n_reusable + 1]
 
 
 @dataclass(eq=False)
@@ -92,6 +110,9 @@ def job_of(
             answer=answer,
             sampler=sampler,
         )
+        if request.prompt_logprobs is not None and index == 0:
+            choice.rows = PromptRows(request.prompt, request.prompt_logprobs)
+            choice.is_dear = True
         job.choices.append(choice)
     return job
 
@@ -139,7 +160,6 @@ class Loop:
         self.counts = Counts()
         self._step_s = RUN_SECONDS  # of a step that only decodes
         self._last_run = 1  # steps of the last hand-over
-        self.step_s = 0.0  # what the running hand-over should take
         self._slower = 1.0  # the last step with prompts took so many times what it should
         #: What long prompts took of those who decode, beyond their due: until it is given back,
         #: they wait.
@@ -209,9 +229,8 @@ class Loop:
                 self.counts.prompt_tokens += len(choice.job.request.prompt)
                 self.counts.hit_tokens += choice.n_cached
         choices = [choice for choice, _ in plan]
-        only_decodes = all(choice.n_pending == 1 for choice in choices)
+        only_decodes = all(choice.only_decodes for choice in choices)
         cost_s = self._costs.cost(sum(n for _, n in plan))
-        self.step_s = SLACK * cost_s * max(self._slower, self._depth_factor(plan))
         # Nobody can be admitted before one of these ends, and then the run ends as well.
         settled = not self.scheduler.waiting or len(running) == self.scheduler.max_sequences
         prompts = [(choice, n) for choice, n in plan if choice.n_pending > 1]
@@ -236,12 +255,6 @@ class Loop:
                 costs = self._costs
                 expected = costs.cost(n_decoding + n_long) - costs.cost(n_decoding)
                 self._dearer = min(max(1.0, extra / max(expected, 1e-9)), MOST_DEARER)
-
-    def _depth_factor(self, plan: list[tuple[Choice, int]]) -> float:
-        """What a step should take at the most, over what the curve says: nobody has measured one
-        where a long context has just come back."""
-        info, n_tokens = self._runner.model.info, sum(n for _, n in plan)
-        return sum(n * depth_factor(info, c.sequence.n_computed + n) for c, n in plan) / n_tokens
 
     def _run_length(self, choices: list[Choice]) -> int:
         k = min(run_steps(self._step_s), *(choice.answer.n_left for choice in choices))
@@ -275,17 +288,22 @@ class Loop:
             self._take(choice, sampled)
 
     def _compute(self, plan: list[tuple[Choice, int]]) -> None:
-        feeds = []
+        feeds, ends = [], []
         for choice, n in plan:
             first = choice.sequence.n_computed
-            last = first + n == len(choice.tokens)
-            tokens = choice.tokens[first : first + n]
-            feeds.append(Feed(choice.sequence, tokens, last, choice.sampler if last else None))
+            ends.append(first + n == len(choice.tokens))
+            samples = ends[-1] and choice.answer.n_left > 0
+            wanted = None if choice.rows is None else choice.rows.wanted(first, n)
+            tokens, sampler = choice.tokens[first : first + n], choice.sampler if samples else None
+            feeds.append(Feed(choice.sequence, tokens, samples, sampler, wanted))
         n_logprobs = _n_logprobs(
             [choice for (choice, _), feed in zip(plan, feeds, strict=True) if feed.sample]
         )
+        n_next = max((c.rows.n_top for c, _ in plan if c.rows is not None), default=0)
         try:
-            result = self._runner.step(feeds, n_logprobs=n_logprobs, check=False)
+            result = self._runner.step(
+                feeds, n_logprobs=n_logprobs, n_next_logprobs=n_next, check=False
+            )
         except CancelledError:
             return
         except LocalLLMError as e:
@@ -294,9 +312,13 @@ class Loop:
         self._last_run = 1
         self.counts.steps += 1
         self.counts.computed_tokens += sum(n for _, n in plan)
+        for i, (choice, n) in enumerate(plan):
+            if choice.rows is not None:
+                choice.rows.take(choice.sequence.n_computed - n, result.next_logprobs[i])
+                _tell_rows(choice)
         for i, (choice, _) in enumerate(plan):
-            if feeds[i].sample:
-                self._take(choice, [result.sampled(i)])
+            if ends[i]:
+                self._take(choice, [result.sampled(i)] if feeds[i].sample else [])
             else:
                 self._store(choice)
 
@@ -372,7 +394,7 @@ class Loop:
 
     def _begin(self, choice: Choice) -> None:
         salt = choice.job.request.salt
-        n, table, choice.mark = self._cache.find(choice.tokens, salt)
+        n, table, choice.mark = self._cache.find(choice.findable, salt)
         choice.sequence = SequenceState(table, n)
         if choice.job.began_s is None:
             choice.n_cached = n
@@ -385,7 +407,7 @@ class Loop:
             return
         max_blocks = max(1, FETCH_BYTES // sum(self._runner.block_bytes))
         salt = choice.job.request.salt
-        further = self._cache.further(choice.tokens, n, salt, max_blocks)
+        further = self._cache.further(choice.findable, n, salt, max_blocks)
         if further is None:
             return
         cold = tiers.collect(further.missing)
@@ -447,6 +469,12 @@ def _give_up(choice: Choice) -> None:
     """What is read for a choice is not wanted any more."""
     if choice.fetch is not None:
         choice.fetch.is_given_up, choice.fetch = True, None
+
+
+def _tell_rows(choice: Choice) -> None:
+    if choice.rows is not None and choice.rows.is_complete:
+        _emit(choice.job, PromptLogprobs(choice.rows.rows()))
+        choice.rows = None
 
 
 def _emit(job: Job, event: Event) -> None:

@@ -69,9 +69,11 @@ class Room:
     free_bytes: int  # 0: the system does not tell
 
     @classmethod
-    def here(cls) -> Room:
+    def here(cls, freed_bytes: int = 0) -> Room:
+        """freed_bytes: what is held now, and will be given back before."""
         facts = machine.facts()
-        return cls(facts.memory_bytes, facts.free_bytes)
+        free = facts.free_bytes
+        return cls(facts.memory_bytes, min(facts.memory_bytes, free + freed_bytes) if free else 0)
 
     def without(self, n_bytes: int) -> Room:
         """What is left beside something else."""
@@ -291,11 +293,16 @@ def gb(n_bytes: int) -> str:
 
 
 def survey(
-    path: Path, *, n_ctx: int = 0, n_threads: int = 0, isa: str | None = None
+    path: Path,
+    *,
+    n_ctx: int = 0,
+    n_threads: int = 0,
+    isa: str | None = None,
+    freed_bytes: int = 0,
 ) -> dict[str, Any]:
     """What `localllm plan` shows, as plain data: plans for usual contexts and both KV types, and
     the one that a load would take (or why it would refuse)."""
-    room = Room.here()
+    room = Room.here(freed_bytes)
     with Blueprint(path, n_threads=n_threads, isa=isa) as blueprint:
         trained = blueprint.info.n_ctx_train
         lengths = [n_ctx] if n_ctx else [n for n in CONTEXTS if n < trained] + [trained]

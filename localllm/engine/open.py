@@ -28,7 +28,7 @@ from localllm.engine.memory_plan import (
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, OutOfMemoryError
-from localllm.store.digest import sampled_digest
+from localllm.store.digest import file_state, sampled_digest
 from localllm.store.inspect import GgufFile
 from localllm.text.beside_template import Choice, choose
 from localllm.text.chat_template import ChatTemplate
@@ -138,6 +138,11 @@ class Parts:
         """Of a file whose sha256 is not on record."""
         return sampled_digest(self.path)
 
+    @cached_property
+    def file_state(self) -> str:
+        """Whatever is kept of answers for later must have been made with the same."""
+        return file_state(self.path)
+
 
 def open_parts(
     path: Path,
@@ -147,15 +152,18 @@ def open_parts(
     notice: Notice | None = None,
     n_sequences: int = 1,
     room: Room | None = None,
+    tells_plan: bool = True,
 ) -> Parts:
     """Loads a model file; see `Session.open`. n_sequences: as many run at once in our own engine,
     over a pool that they share; 1: one conversation at a time. room: the memory that our own engine
-    may use; None: what is free."""
+    may use; None: what is free. tells_plan: what several at once take of it is said."""
     _check_threads(options.n_threads)
     say = notice or (lambda line: None)
 
     def native() -> Parts:
-        return _open_native(path, options, progress, say, n_sequences, room or Room.here())
+        tell = say if tells_plan and n_sequences > 1 else (lambda line: None)
+        where = room or Room.here()
+        return _open_native(path, options, progress, say, n_sequences, where, tell)
 
     def second() -> Parts:
         from localllm.engine.llama_open import open_llama_cpp
@@ -199,14 +207,16 @@ def _open_native(
     say: Notice,
     n_sequences: int,
     room: Room,
+    tell_plan: Notice,
 ) -> Parts:
     reading = InBackground(lambda: read_text_side(path))
     with Blueprint(path, n_threads=options.n_threads, isa=options.isa) as blueprint:
         load = plan_load(blueprint, options, n_sequences, room)
-        if n_sequences > 1:
-            say(str(load))
+        tell_plan(str(load))
         if load.n_sequences < n_sequences:
-            say(f"memory is for {load.n_sequences} answers at once, {n_sequences} were asked for")
+            tell_plan(
+                f"memory is for {load.n_sequences} answers at once, {n_sequences} were asked for"
+            )
         plan, n_sequences, n_pool = load.memory, load.n_sequences, load.n_pool
         trained = blueprint.info.n_ctx_train
     model = Model.load(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from localllm.engine.exchange import Chunk
+    from localllm.engine.kept_conversations import KeptAt
+    from localllm.engine.sampling import Sampled
     from localllm.errors import LocalLLMError
     from localllm.params import GenerateParams
     from localllm.text.chat_template import ChatTemplate
@@ -31,6 +33,8 @@ class Request:
     may_store: bool = True  # False: nothing of it stays in the cache once it ends
     reasoning: ReasoningFormat | None = None  # how the answer marks reasoning, if it does
     opened: bool = False  # the prompt ends inside a reasoning block
+    #: Log probabilities of the prompt's tokens, and so many likeliest ones in the place of each.
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,14 @@ class Timings:
 
 
 @dataclass(frozen=True)
+class PromptLogprobs:
+    """Comes before the first piece where `Request.prompt_logprobs` asks for it. rows: of each token
+    of the prompt but the first, which has nothing in front of it."""
+
+    rows: tuple[Sampled, ...]
+
+
+@dataclass(frozen=True)
 class Piece:
     """A piece of answer number `index`."""
 
@@ -71,7 +83,7 @@ class Failed:
     error: LocalLLMError
 
 
-Event = Piece | Finished | Failed
+Event = PromptLogprobs | Piece | Finished | Failed
 Emit = Callable[[Event], None]
 
 
@@ -94,6 +106,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None  # None: it only continues texts
     digest: str = ""
+    file_state: str = ""  # see `store.digest.file_state`
     architecture: str = ""
     quantization: str = ""
     n_params: int = 0
@@ -109,7 +122,13 @@ class LoadedModel:
     kv_bytes: int = 0
     no_template: str = ""  # why there is none
     recommended: Mapping[str, Any] = field(default_factory=dict)
+    max_requests: int = 0  # that the queue and the seats take together; 0: no limit
     uses_disk: bool = False  # what is computed of conversations is kept there
+
+    @property
+    def partition(self) -> bytes:
+        """What answers of no other model share: tokens of a text may be other ones there."""
+        return f"{self.digest} {self.file_state}".encode()
 
     @property
     def kept_digest(self) -> str:
@@ -131,19 +150,21 @@ class ServiceState:
     preemptions: int = 0
     prompt_tokens: int = 0
     hit_tokens: int = 0
+    computed_tokens: int = 0  # of prompts and answers
     generated_tokens: int = 0
     restored_tokens: int = 0  # of prompts and answers: back from the tiers
     kv_ram_bytes: int = 0  # what the pool gave up
     kv_disk_bytes: int = 0  # of all models
     kv_disk_pages: int = 0
+    kv_disk_written: int = 0  # pages
+    kv_disk_damaged: int = 0  # pages that were removed
     last_progress_s: float = 0.0  # time.monotonic() of it
-    step_s: float = 0.0  # what the running step should take, at the most
 
     def stalled_s(self, now: float) -> float:
-        """Seconds for which there is work and no progress, beyond what the step should take."""
+        """Seconds for which there is work and no progress."""
         if not self.running and not self.waiting:
             return 0.0
-        return max(0.0, now - self.last_progress_s - self.step_s)
+        return max(0.0, now - self.last_progress_s)
 
 
 class Service(Protocol):
@@ -156,5 +177,8 @@ class Service(Protocol):
         `ContextFullError` or `ArgumentError` for what can never be served, `QueueFullError`."""
 
     def state(self) -> ServiceState: ...
+
+    def kept_at(self, salt: bytes) -> KeptAt | None:
+        """Where pages of requests with this salt lie on the disk; None: they do not."""
 
     def close(self) -> None: ...

@@ -7,7 +7,7 @@ thread at a time; `cancel` may be called from any thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localllm import native
+from localllm.engine.batch import Arrays, lay_out
 from localllm.engine.blocks import (
     BLOCK_TOKENS,
     ROLLBACK_TOKENS,
@@ -147,12 +148,14 @@ class Model:
 @dataclass(frozen=True)
 class Feed:
     """New tokens of one sequence in a step; sample asks for the token after the last. sampler: the
-    sequence's own, which then knows the sampled token; None: greedy."""
+    sequence's own, which then knows the sampled token; None: greedy. next_tokens: None, or for each
+    token one whose log probability behind it is wanted; -1: none."""
 
     sequence: SequenceState
     tokens: Sequence[int]
     sample: bool = True
     sampler: Sampler | None = None
+    next_tokens: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,14 @@ class StepResult:
     """tokens [n_feeds]: sampled token, or None where none was asked for.
 
     logits: None, [n_feeds, n_vocab] (rows of feeds that sample), or with all_logits
-    [n_tokens, n_vocab], feed after feed. logprobs: None, or one row per feed.
+    [n_tokens, n_vocab], feed after feed. logprobs: None, or one row per feed. next_logprobs: of
+    the next tokens of feeds, by feed.
     """
 
     tokens: list[int | None]
     logits: npt.NDArray[np.float32] | None = None
     logprobs: LogprobRows | None = None
+    next_logprobs: Mapping[int, list[Sampled]] = field(default_factory=dict)
 
     def sampled(self, feed: int) -> Sampled:
         """What was sampled for a feed that asked for it."""
@@ -173,14 +178,6 @@ class StepResult:
         if token is None:
             raise ArgumentError(f"feed {feed} of the step asked for no sample")
         return Sampled(token) if self.logprobs is None else self.logprobs.sampled(feed)
-
-
-@dataclass
-class _Arrays:
-    """Keeps the arrays of a batch alive while the native side reads them."""
-
-    batch: Any
-    keep: list[Any] = field(default_factory=list)
 
 
 class Runner:
@@ -223,10 +220,11 @@ class Runner:
             kv_type_number(kv_type),
             ffi.new("int32_t[]", capacity),
         )
-        self._cancel = ffi.new("int32_t *")
+        self._cancel, self._progress = ffi.new("int32_t *"), ffi.new("uint32_t *")
         params = ffi.new("llm_exec_params *")
         params.max_tokens, params.max_sequences = max_batch_tokens, max_sequences
-        params.n_sampled, params.cancel = n_sampled, self._cancel
+        params.n_sampled = n_sampled
+        params.cancel, params.progress = self._cancel, self._progress
         self._exec = native.create(
             "llm_exec *",
             lib.llm_exec_create,
@@ -286,6 +284,12 @@ class Runner:
     def reset_cancel(self) -> None:
         self._cancel[0] = 0
 
+    @property
+    def progress(self) -> int:
+        """A number that changes several times a second while a step computes, however long it
+        takes. From any thread."""
+        return int(self._progress[0])
+
     def step(
         self,
         feeds: Iterable[Feed],
@@ -293,18 +297,23 @@ class Runner:
         want_logits: bool = False,
         all_logits: bool = False,
         n_logprobs: int | None = None,
+        n_next_logprobs: int = 0,
         check: bool = True,
     ) -> StepResult:
         """Computes all new tokens of all feeds in one step. n_logprobs: log probabilities of the
-        sampled token and of this many likeliest ones (0 to 20) are wanted. check: a sequence whose
-        output is not a number (NaN) is an error; else its token is -1.
+        sampled token and of this many likeliest ones (0 to 20) are wanted; n_next_logprobs: the
+        same for the next tokens of feeds that have any, which excludes logits. check: a sequence
+        whose output is not a number (NaN) is an error; else its token is -1.
 
         Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced and no
         sampler has accepted a token.
         """
         feeds = list(feeds)
-        arrays = self._batch(feeds, extra_tokens=0)
-        n_rows = arrays.batch.n_tokens if all_logits else len(feeds)
+        asking = [i for i, feed in enumerate(feeds) if feed.next_tokens is not None]
+        n_tokens = sum(len(feed.tokens) for feed in feeds)
+        next_rows = LogprobRows(n_tokens, n_next_logprobs) if asking else None
+        arrays = self._batch(feeds, 0, next_rows)
+        n_rows = n_tokens if all_logits else len(feeds)
         logits = None
         if want_logits or all_logits:
             logits = np.empty((n_rows, self.model.info.n_vocab), dtype=np.float32)
@@ -327,7 +336,8 @@ class Runner:
         tokens = [out[i] if feed.sample else None for i, feed in enumerate(feeds)]
         if check:
             self._check_sampled(tokens)
-        return StepResult(tokens, logits, rows)
+        told = {i: _next_of(feeds, i, next_rows) for i in asking if next_rows is not None}
+        return StepResult(tokens, logits, rows, told)
 
     def prefill(self, feed: Feed) -> StepResult:
         """A feed of any length, in steps of at most max_batch_tokens; samples after the last."""
@@ -354,7 +364,7 @@ class Runner:
         feeds = list(feeds)
         if any(len(feed.tokens) != 1 for feed in feeds):
             raise ArgumentError("decode takes exactly one token of each sequence")
-        arrays = self._batch(feeds, extra_tokens=k - 1)
+        arrays = self._batch(feeds, k - 1, None)
         out = np.empty((k, len(feeds)), dtype=np.int32)
         rows = None if n_logprobs is None else LogprobRows(k * len(feeds), n_logprobs)
         stop, n_done = ffi.new("int32_t[]", list(stop_tokens)), ffi.new("int32_t *")
@@ -389,7 +399,7 @@ class Runner:
     def _copy_block(self, group: int, source: int, destination: int) -> None:
         native.call(lib.llm_kv_copy_block, self._pool, group, source, destination)
 
-    def _batch(self, feeds: list[Feed], extra_tokens: int) -> _Arrays:
+    def _batch(self, feeds: list[Feed], extra_tokens: int, next_rows: LogprobRows | None) -> Arrays:
         """Makes room in the pool and lays the feeds out as an `llm_batch`."""
         if not feeds or len({id(feed.sequence) for feed in feeds}) != len(feeds):
             raise ArgumentError("a step needs at least one feed, and each sequence only once")
@@ -399,37 +409,20 @@ class Runner:
             table, first = feed.sequence.table, feed.sequence.n_computed
             table.drop_left_behind(first)
             table.prepare(first, len(feed.tokens) + extra_tokens, self._copy_block)
-        tables = [
-            feed.sequence.table.entries[group]
-            for group in range(self.blocks.n_groups)
-            for feed in feeds
-        ]
-        offsets = np.zeros(len(tables) + 1, dtype=np.int32)
-        np.cumsum([len(t) for t in tables], out=offsets[1:])
-        columns: dict[str, npt.NDArray[Any]] = {
-            "tokens": _int32([t for feed in feeds for t in feed.tokens], "token"),
-            "seq_n_tokens": _int32([len(feed.tokens) for feed in feeds], "length"),
-            "seq_first_pos": _int32([feed.sequence.n_computed for feed in feeds], "position"),
-            "block_tables": _int32([b for t in tables for b in t], "block"),
-            "table_offset": offsets,
-            "seq_sample": _int32([int(feed.sample) for feed in feeds], "flag"),
-        }
-        arrays = _Arrays(ffi.new("llm_batch *"))
-        handles = [ffi.NULL if f.sampler is None else f.sampler.handle for f in feeds]
-        arrays.keep.append(ffi.new("llm_sampler *[]", handles))
-        arrays.batch.seq_samplers = arrays.keep[-1]
-        arrays.batch.n_seqs, arrays.batch.n_tokens = len(feeds), columns["tokens"].size
-        for name, column in columns.items():
-            pointer = native.array_in(column, column.dtype, name=name)
-            arrays.keep.append(pointer)
-            setattr(arrays.batch, name, pointer)
-        return arrays
+        return lay_out(feeds, self.blocks.n_groups, next_rows)
 
     def close(self) -> None:
         for name in ("_exec", "_pool"):
             if getattr(self, name) is not None:
                 ffi.release(getattr(self, name))
                 setattr(self, name, None)
+
+
+def _next_of(feeds: list[Feed], i: int, rows: LogprobRows) -> list[Sampled]:
+    """Of the next tokens of feed i, those that it has."""
+    first = sum(len(feed.tokens) for feed in feeds[:i])
+    wanted = feeds[i].next_tokens or ()
+    return [rows.sampled(first + at) for at, token in enumerate(wanted) if token >= 0]
 
 
 def not_a_number() -> LocalLLMError:
@@ -447,13 +440,6 @@ def blocks_needed(window: int, n_ctx_tokens: int, max_batch_tokens: int, n_seque
         return full
     seen = window + max_batch_tokens + ROLLBACK_TOKENS
     return min(full, (-(-seen // BLOCK_TOKENS) + 2) * n_sequences)
-
-
-def _int32(values: list[int], what: str) -> npt.NDArray[np.int32]:
-    try:
-        return np.array(values, dtype=np.int32)
-    except (OverflowError, TypeError, ValueError) as e:
-        raise ArgumentError(f"a {what} does not fit 32 bits: {e}") from e
 
 
 def kv_type_number(name: str) -> int:

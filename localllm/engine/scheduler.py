@@ -42,7 +42,8 @@ def rank(arrival: int, priority: int, index: int = 0) -> Rank:
 class Entry:
     """A sequence. tokens: its prompt and what was sampled. holds_last: all but the last token are
     computed, and that one waits until it is False. is_held: it has blocks, and waits for what comes
-    into them from elsewhere. is_short: when it was admitted, little of it was to be computed."""
+    into them from elsewhere. is_short: when it was admitted, little of it was to be computed.
+    is_dear: its tokens cost more than others, so it is never short."""
 
     rank: Rank
     tokens: list[int]
@@ -50,6 +51,7 @@ class Entry:
     holds_last: bool = False
     is_held: bool = False
     is_short: bool = False
+    is_dear: bool = False
     n_preempted: int = 0
 
     @property
@@ -151,7 +153,7 @@ class Scheduler(Generic[E]):
                     _free(entry)
                 return
             self.waiting.pop(0)
-            entry.is_short = entry.n_pending <= SHORT_PROMPT_TOKENS
+            entry.is_short = not entry.is_dear and entry.n_pending <= SHORT_PROMPT_TOKENS
             bisect.insort(self.running, entry, key=_by_rank)
             if not held:
                 self._restore(entry)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from localllm.engine.exchange import Question, Stats
 from localllm.engine.generate import Generation
 from localllm.engine.open import Parts
+from localllm.engine.queue_wait import QueueWait
 from localllm.engine.request import (
     Emit,
     Failed,
@@ -28,11 +29,11 @@ from localllm.engine.request import (
     Timings,
     Usage,
 )
+from localllm.engine.scheduler import Rank, rank
 from localllm.errors import (
     CancelledError,
     ContextFullError,
     LocalLLMError,
-    QueueFullError,
     UnsupportedError,
 )
 from localllm.params import recommended
@@ -44,7 +45,7 @@ log = logging.getLogger("localllm.engine")
 
 @dataclass(order=True)
 class _Ticket:
-    rank: tuple[int, int]  # priority and arrival: the least is served first
+    rank: Rank
     request: Request = field(compare=False)
     emit: Emit = field(compare=False)
     service: SerialService = field(compare=False)
@@ -64,12 +65,13 @@ class SerialService:
 
     def __init__(self, parts: Parts, name: str, digest: str, max_queue: int = MAX_QUEUE) -> None:
         self._parts, self._max_queue = parts, max_queue
-        self.info = loaded_model(parts, name, digest)
+        self.info = dataclasses.replace(loaded_model(parts, name, digest), max_requests=max_queue)
         self._lock = threading.Condition()
         self._waiting: list[_Ticket] = []
         self._running: _Ticket | None = None
         self._arrivals = itertools.count()
         self._closed = False
+        self._wait = QueueWait()
         self._salt = b""
         self._stats = Stats()  # of the running answer
         self._mark: tuple[Stats, int] = (self._stats, 0)
@@ -79,17 +81,20 @@ class SerialService:
 
     def submit(self, request: Request, emit: Emit) -> _Ticket:
         n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
-        if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
+        if request.prompt_logprobs is not None:
+            raise UnsupportedError(
+                f"the {self._parts.engine.name} engine, which runs this model, gives no log "
+                "probabilities of prompts"
             )
+        if n_prompt >= n_ctx:
+            raise ContextFullError.of(n_prompt, n_ctx)
         with self._lock:
             if self._closed:
                 raise CancelledError("the server is stopping")
             if len(self._waiting) >= self._max_queue:
-                raise QueueFullError(f"{self._max_queue} requests wait already")
-            rank = (-request.priority, next(self._arrivals))
-            ticket = _Ticket(rank, request, emit, self, time.monotonic())
+                raise self._wait.refusal(len(self._waiting), 1)
+            place = rank(next(self._arrivals), request.priority)
+            ticket = _Ticket(place, request, emit, self, time.monotonic())
             heapq.heappush(self._waiting, ticket)
             self._lock.notify()
         return ticket
@@ -103,6 +108,9 @@ class SerialService:
             return dataclasses.replace(
                 self._counts, running=int(self._running is not None), waiting=len(self._waiting)
             )
+
+    def kept_at(self, salt: bytes) -> None:
+        """Nothing lies on the disk."""
 
     def cancel(self, ticket: _Ticket) -> None:
         """Ends a request, wherever it is."""
@@ -175,6 +183,7 @@ class SerialService:
             if not request.may_store:
                 engine.forget()
         with self._lock:
+            self._wait.add(time.monotonic() - began)
             counts = self._counts
             seconds = total.prompt_s + total.decode_s
             self._counts = dataclasses.replace(
@@ -232,6 +241,7 @@ def loaded_model(parts: Parts, name: str, digest: str) -> LoadedModel:
         tokenizer=parts.text.tokenizer,
         chat_template=template,
         digest=digest,
+        file_state=parts.file_state,
         architecture=parts.architecture,
         quantization=parts.text.quantization,
         n_params=parts.n_params,

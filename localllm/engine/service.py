@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import threading
@@ -10,24 +9,25 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 
 from localllm import paths
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable
 from localllm.engine.cost_curve import CostCurve, measured
+from localllm.engine.kept_conversations import KeptAt
 from localllm.engine.kv_files import Shape
-from localllm.engine.kv_tier import KvTiers, TierOptions, TierState
+from localllm.engine.kv_tier import KvTiers, TierState
 from localllm.engine.loop import Job, Loop, job_of
 from localllm.engine.open import Parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.prefix_cache import PrefixCache
+from localllm.engine.queue_wait import QueueWait
 from localllm.engine.request import Emit, Request, ServiceState
-from localllm.engine.runner import Runner
 from localllm.engine.serial import MAX_QUEUE, fault, loaded_model
 from localllm.errors import (
     ArgumentError,
     CancelledError,
     ContextFullError,
-    QueueFullError,
 )
 from localllm.store.kv_cache import model_folder
 
@@ -65,11 +65,14 @@ class NativeService:
             raise ArgumentError(f"the {engine.name} engine serves one request at a time")
         self._parts, self._runner, self._max_queue = parts, engine.runner, max_queue
         tiers = parts.options.tiers
-        uses_disk = tiers is not None and tiers.disk and tiers.disk_bytes != 0
-        self.info = dataclasses.replace(loaded_model(parts, name, digest), uses_disk=uses_disk)
         self._windows = engine.model.info.group_window
         key = _cache_key(parts, engine, digest)
-        self._tiers = None if tiers is None else _tiers(tiers, self._runner, key, digest)
+        shape = Shape(blake2b(key, digest_size=32).digest(), self._runner.block_bytes)
+        self._folder = f"{model_folder(Path(), digest)}/{shape.key.hex()[:32]}"
+        self._tiers = None
+        if tiers is not None:
+            root = paths.current().kv
+            self._tiers = KvTiers(tiers, self._runner, shape, root, root / self._folder)
         self._cache = PrefixCache(self._runner.blocks, self._windows, key, self._tiers)
         stop_ids = sorted(parts.text.tokenizer.stop_ids)
         about = [digest, parts.isa, str(parts.n_threads), parts.options.kv_type]
@@ -78,14 +81,21 @@ class NativeService:
         self._loop = Loop(
             self._runner, self._cache, costs, stop_ids, self._ended, self._tiers, self._wake
         )
+        self.info = dataclasses.replace(
+            loaded_model(parts, name, digest),
+            max_requests=max_queue + self._loop.scheduler.max_sequences,
+            uses_disk=tiers is not None and tiers.disk and tiers.disk_bytes != 0,
+        )
         self._arrivals = itertools.count()
         self._lock = threading.Condition()
         # Guarded by the lock:
         self._jobs: set[Job] = set()
+        self._wait = QueueWait()
         self._arrived: list[Job] = []
         self._cancelled: list[Job] = []
         self._closed = False
         self._state = ServiceState(last_progress_s=time.monotonic())
+        self._seen = self._progress()
         self._rates: deque[tuple[float, int]] = deque()  # (time, tokens generated until then)
         if self._tiers is not None:
             self._tiers.wait_ready()
@@ -98,9 +108,7 @@ class NativeService:
         if not n_prompt:
             raise ArgumentError("the prompt has no token")
         if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
-            )
+            raise ContextFullError.of(n_prompt, n_ctx)
         max_tokens = request.params.max_tokens
         ends = n_ctx if max_tokens is None else min(n_ctx, n_prompt + max_tokens)
         self._loop.scheduler.check_fits(ends)
@@ -119,7 +127,7 @@ class NativeService:
             scheduler = self._loop.scheduler
             n_seats = max(0, scheduler.max_sequences - len(scheduler.running))
             if n_waiting >= self._max_queue + n_seats:
-                raise QueueFullError(f"{n_waiting} requests wait already")
+                raise self._wait.refusal(n_waiting, scheduler.max_sequences)
             if not self._jobs:  # until now there was nothing to make progress with
                 self._state = dataclasses.replace(self._state, last_progress_s=time.monotonic())
             self._jobs.add(job)
@@ -128,11 +136,17 @@ class NativeService:
         return _Ticket(job, self)
 
     def state(self) -> ServiceState:
+        progress = self._progress()
         with self._lock:
+            if progress != self._seen:  # a step computes, or the disk reads
+                self._seen = progress
+                self._state = dataclasses.replace(self._state, last_progress_s=time.monotonic())
             waiting = sum(job.began_s is None for job in self._jobs)
             running = len(self._jobs) - waiting
-            step_s = self._loop.step_s
-            return dataclasses.replace(self._state, running=running, waiting=waiting, step_s=step_s)
+            return dataclasses.replace(self._state, running=running, waiting=waiting)
+
+    def _progress(self) -> tuple[int, int]:
+        return self._runner.progress, 0 if self._tiers is None else self._tiers.n_read
 
     def cancel(self, job: Job) -> None:
         """Ends a request, wherever it is. From any thread."""
@@ -143,6 +157,16 @@ class NativeService:
             if len(self._jobs) == 1:
                 self._runner.cancel()  # the step is for nobody else
             self._lock.notify()
+
+    def kept_at(self, salt: bytes) -> KeptAt | None:
+        """Where pages of requests with this salt lie on the disk; None: they do not."""
+        if not self.info.uses_disk:
+            return None
+        return KeptAt(self._folder, self._cache.start(salt).name.hex())
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether all that was kept is on the disk in so many seconds."""
+        return self._tiers is None or self._tiers.flush(timeout_s)
 
     def close(self) -> None:
         """Cancels everything and waits for the running step."""
@@ -155,6 +179,8 @@ class NativeService:
     def _ended(self, job: Job) -> None:
         with self._lock:
             self._jobs.discard(job)
+            if job.began_s is not None:
+                self._wait.add(time.monotonic() - job.began_s)
         self._publish()
 
     def _wake(self) -> None:
@@ -222,11 +248,14 @@ class NativeService:
                 preemptions=self._loop.scheduler.n_preemptions,
                 prompt_tokens=counts.prompt_tokens,
                 hit_tokens=counts.hit_tokens,
+                computed_tokens=counts.computed_tokens,
                 generated_tokens=counts.generated_tokens,
                 restored_tokens=counts.restored_tokens,
                 kv_ram_bytes=tiers.ram_bytes,
                 kv_disk_bytes=tiers.disk_bytes,
                 kv_disk_pages=tiers.disk_pages,
+                kv_disk_written=tiers.written_pages,
+                kv_disk_damaged=tiers.damaged_pages,
                 last_progress_s=now if moved or not self._jobs else self._state.last_progress_s,
             )
 
@@ -235,19 +264,8 @@ def _cache_key(parts: Parts, engine: PagedEngine, digest: str) -> bytes:
     """All that the contents of a block depend on besides tokens."""
     info = engine.model.info
     about = [
-        digest, parts.engine_version, parts.isa, parts.arithmetic, parts.options.kv_type,
-        BLOCK_TOKENS, info.group_window, info.group_n_layers, info.n_kv_heads, info.head_dim,
-        engine.runner.block_bytes,
+        digest, parts.file_state, parts.engine_version, parts.isa, parts.arithmetic,
+        parts.options.kv_type, BLOCK_TOKENS, info.group_window, info.group_n_layers,
+        info.n_kv_heads, info.head_dim, engine.runner.block_bytes,
     ]  # fmt: skip
-    if not digest.startswith("sha256:"):  # not of all bytes: another file may have it, too
-        with contextlib.suppress(OSError):
-            found = parts.path.stat()
-            about += [found.st_size, found.st_mtime_ns]
     return repr(about).encode()
-
-
-def _tiers(options: TierOptions, runner: Runner, key: bytes, digest: str) -> KvTiers:
-    shape = Shape(blake2b(key, digest_size=32).digest(), runner.block_bytes)
-    root = paths.current().kv
-    folder = model_folder(root, digest) / shape.key.hex()[:32]
-    return KvTiers(options, runner, shape, root, folder)

@@ -1,9 +1,10 @@
 """Tokens of conversations on the disk, so that they outlive the process as the pages do that were
-computed from them: one file for each answer, `<cache>/kv/<model>/transcripts/<hash>`.
+computed from them: `<cache>/kv/<model>/transcripts/<hash>`, two for each answer: where it ends, and
+where it was called for.
 
     magic 8 | version u32 | tokens u32 | name 64 | token ids u32 [tokens] | blake2b-256 of all above
 
-Little-endian. The ids are all of the conversation up to the answer's end. The name stands for its
+Little-endian. The ids are all of the conversation up to there. The name stands for its
 text; see transcripts.py. The disk tier counts these files among its own and deletes those that were
 not used for longest.
 """
@@ -110,8 +111,13 @@ class TranscriptFiles:
             path.unlink()
 
 
-def _read(path: Path, name: bytes) -> list[int]:
-    """Raises `DamagedPageError`, `FileNotFoundError` and other `OSError`."""
+def read_ids(path: Path) -> list[int]:
+    """The tokens in a file, whatever its text. Raises `DamagedPageError`, `OSError`."""
+    return _read(path, None)
+
+
+def _read(path: Path, name: bytes | None) -> list[int]:
+    """Raises `DamagedPageError`, `FileNotFoundError` and other `OSError`. name None: any."""
     descriptor = kv_files.opened(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -125,6 +131,6 @@ def _read(path: Path, name: bytes) -> list[int]:
         raise DamagedPageError("it is of another version, or of another program")
     if kv_files.checksum(raw[:-_HASH_BYTES]) != raw[-_HASH_BYTES:]:
         raise DamagedPageError("its checksum is wrong")
-    if named != name or len(raw) != _HEAD.size + 4 * n_ids + _HASH_BYTES:
+    if named != (name or named) or len(raw) != _HEAD.size + 4 * n_ids + _HASH_BYTES:
         raise DamagedPageError("its name is not that of its text")
     return list(struct.unpack_from(f"<{n_ids}I", raw, _HEAD.size))

@@ -11,7 +11,7 @@ model. So its control tokens must stand in the same places, too.
 What is known are places: the ends of prompts and of answers, and where the last words of a prompt
 begin, which call for the answer. A place's name is a hash of all text and all control tokens before
 it; it holds the tokens since the place before. The ends of answers lie on the disk, too, each with
-all tokens before it.
+all tokens before it, and under other names the places that call for these answers.
 """
 
 from __future__ import annotations
@@ -108,11 +108,16 @@ class Transcripts:
         for n_characters, name in reversed(places):
             if n_characters <= n_known or is_changed:
                 break
-            if (found := self._on_disk(model, name, prompt)) is not None:
-                n_known, known, ids = n_characters, name, found
-                if keep:
-                    self._put(name, b"", found)
-                break
+            if (found := self._on_disk(model, name, prompt)) is None:
+                if (n_characters, name) in places[-2:]:
+                    continue
+                if (found := self._on_disk(model, _answered(name), prompt)) is None:
+                    continue
+                is_changed = True  # an answer came here, and none that is known follows
+            n_known, known, ids = n_characters, name, found
+            if keep:
+                self._put(name, b"", found, was_answered=is_changed)
+            break
         asked = Asked(prompt, (), len(ids) if is_changed else None, text, model)
         for n_characters, name in places[-2:]:  # before the words that call for an answer; the end
             if n_characters > n_known:
@@ -138,8 +143,14 @@ class Transcripts:
                 text.add_control(token)
                 text.add(_text_of([token], tokenizer))
         self._put(text.name(), end, ids, is_answer=True)
-        if self._files is not None and asked._model:
-            self._files.keep(asked._model, text.name(), [*asked.ids, *ids])
+        if self._files is None or not asked._model:
+            return
+        self._files.keep(asked._model, text.name(), [*asked.ids, *ids])
+        with self._lock:
+            call = self._places[end].parent if end in self._places else b""
+            before = self._ids_before(call)
+        if before:
+            self._files.keep(asked._model, _answered(call), before)
 
     def clear(self) -> None:
         with self._lock:
@@ -151,13 +162,21 @@ class Transcripts:
         good = found and max(found) < prompt.tokenizer.n_vocab
         return found if good else None
 
-    def _put(self, name: bytes, parent: bytes, ids: list[int], *, is_answer: bool = False) -> None:
+    def _put(
+        self,
+        name: bytes,
+        parent: bytes,
+        ids: list[int],
+        *,
+        is_answer: bool = False,
+        was_answered: bool = False,
+    ) -> None:
         """Unless the parent has been given up meanwhile."""
         with self._lock:
             if parent and parent not in self._places:
                 return
             if name not in self._places:
-                self._places[name] = _Place(parent, array("i", ids))
+                self._places[name] = _Place(parent, array("i", ids), was_answered)
                 self._n_tokens += len(ids)
             if is_answer and self._places[parent].parent:
                 self._places[self._places[parent].parent].was_answered = True
@@ -175,6 +194,11 @@ class Transcripts:
             parts.append(place.ids)
             name = place.parent
         return [token for part in reversed(parts) for token in part]
+
+
+def _answered(name: bytes) -> bytes:
+    """Under which a place lies on the disk that an answer came behind."""
+    return blake2b(name, person=b"answered").digest()
 
 
 def _names(text: _Text, prompt: Prompt) -> Iterator[bytes]:

@@ -15,13 +15,14 @@ from localllm.engine.request import (
     Failed,
     Finished,
     Piece,
+    PromptLogprobs,
     Request,
     Service,
     Ticket,
     Timings,
     Usage,
 )
-from localllm.errors import CancelledError, ContextFullError
+from localllm.errors import ArgumentError, CancelledError, ContextFullError
 from localllm.server.metrics import Metrics
 from localllm.server.request_log import Tally
 
@@ -44,10 +45,16 @@ class Answering:
         """Submits all of them, or none: raises what `Service.submit` raises. answered: told of the
         token ids of each answer that comes to its end."""
         self._answered = answered
+        most = self._service.info.max_requests
+        if most and len(requests) > most:  # it could wait forever for so many places at once
+            raise ArgumentError(
+                f"{len(requests)} prompts in one request; the server takes {most} at once",
+                "Send them in several requests, or start it with a larger --max-queue.",
+            )
         self.tally.prompt_tokens = sum(len(request.prompt) for request in requests)
         try:
             for i, request in enumerate(requests):
-                if request.params.max_tokens == 0:
+                if request.params.max_tokens == 0 and request.prompt_logprobs is None:
                     self._answer_nothing(i, request)
                 else:
                     self._tickets.append(self._service.submit(request, self._emitter(i)))
@@ -56,7 +63,7 @@ class Answering:
             self.cancel()
             raise
 
-    async def events(self) -> AsyncIterator[tuple[int, Piece | Finished]]:
+    async def events(self) -> AsyncIterator[tuple[int, PromptLogprobs | Piece | Finished]]:
         """(number of the request, its event), until all have finished. Raises the error of one that
         failed."""
         timing = _Timing(self._metrics, self._started_s)
@@ -69,7 +76,8 @@ class Answering:
                 self._n_open -= 1
                 self.tally.cached_tokens += event.usage.cached_tokens
                 self.tally.queued_s = max(self.tally.queued_s, event.timings.queued_s)
-            else:
+                self._metrics.queued_s.add(event.timings.queued_s)
+            elif isinstance(event, Piece):
                 timing.piece((number, event.index), len(event.chunk.token_ids))
                 self.tally.generated_tokens += len(event.chunk.token_ids)
                 self.tally.first_at_s = timing.first_at_s
@@ -101,9 +109,7 @@ class Answering:
         """max_tokens 0: the request is checked, nothing is computed."""
         n_prompt, n_ctx = len(request.prompt), self._service.info.n_ctx
         if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}"
-            )
+            raise ContextFullError.of(n_prompt, n_ctx)
         for index in range(request.n):
             piece = Piece(index, Chunk("", finish_reason="length"))
             self._arrived.put_nowait((number, piece))

@@ -74,6 +74,9 @@ def document(error: BaseException) -> dict[str, Any]:
         message = error.message
         if error.hint:
             message += f". {error.hint[0].upper()}{error.hint[1:]}"
+    if isinstance(error, errors.ContextFullError) and error.n_ctx:
+        # OpenAI's words, by which clients know that they have to send less.
+        message += f". This model's maximum context length is {error.n_ctx} tokens"
     return {
         "error": {
             "message": message,

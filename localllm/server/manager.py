@@ -101,6 +101,7 @@ class Manager:
         self._shelf, self._loader = shelf, loader
         self.budget_bytes, self._keep_s = budget_bytes, keep_s
         self._held: dict[tuple[object, ...], _Held] = {}
+        self._keeps: dict[tuple[object, ...], float] = {}  # of those that have a time of their own
         self._making_room = asyncio.Lock()
         self._change = asyncio.Event()  # replaced at every change
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,8 +109,9 @@ class Manager:
         self._threads = ThreadPoolExecutor(_THREADS, "load")
 
     def adopt(self, item: Item, service: Service, n_bytes: int, keep_s: float = math.inf) -> None:
-        """Takes a model that is loaded already."""
+        """Takes a model that is loaded already. keep_s: its own, also when it is loaded again."""
         now = time.monotonic()
+        self._keeps[item.key] = keep_s
         self._held[item.key] = _Held(
             item, keep_s, service, n_bytes, progress=1.0, loaded_s=now, used_s=now
         )
@@ -189,7 +191,7 @@ class Manager:
             raise CancelledError("the server is stopping")
         held = self._held.get(item.key)
         if held is None:
-            held = self._held[item.key] = _Held(item, self._keep_s)
+            held = self._held[item.key] = _Held(item, self._own_keep_s(item))
         if held.n_waiting >= MAX_WAITING:
             raise QueueFullError(f"{held.n_waiting} requests wait for the model already")
         held.n_waiting += 1
@@ -315,7 +317,7 @@ class Manager:
                 async with self._making_room:
                     room = self._room()
                     need = await asyncio.to_thread(self._loader.need, held.item, room)
-                    if need.held_bytes is not None or not self._others(held):
+                    if need.fits or not self._others(held):
                         # Alone it is loaded as well as can be, or refused with the numbers.
                         held.n_bytes = need.held_bytes or min(need.needed_bytes, room.free_bytes)
                         return room
@@ -343,6 +345,9 @@ class Manager:
         here = Room.here()
         left = max(1, self.budget_bytes - self.used_bytes)
         return Room(self.budget_bytes, min(left, here.free_bytes or left))
+
+    def _own_keep_s(self, item: Item) -> float:
+        return self._keeps.get(item.key, self._keep_s)
 
     def _others(self, held: _Held) -> bool:
         return any(other.n_bytes for other in self._held.values() if other is not held)
@@ -390,7 +395,7 @@ class Manager:
             await asyncio.to_thread(machine.give_memory_back)
             log.info("%s was unloaded", held.item.names[0])
         finally:
-            held.n_bytes, held.keep_s, held.task = 0, self._keep_s, None
+            held.n_bytes, held.keep_s, held.task = 0, self._own_keep_s(held.item), None
             held.drained_for.clear()
             if not held.n_waiting:
                 self._held.pop(held.item.key, None)

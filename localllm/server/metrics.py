@@ -31,6 +31,8 @@ _OF_SERVICE = {
     "kv_ram_bytes": ("kv_ram_bytes", "gauge", "What the KV pool gave up, in memory."),
     "kv_disk_bytes": ("kv_disk_bytes", "gauge", "Computed conversations on the disk."),
     "kv_disk_pages": ("kv_disk_pages", "gauge", "Blocks of this model on the disk."),
+    "kv_disk_written": ("kv_disk_written_pages_total", "counter", "Blocks written to the disk."),
+    "kv_disk_damaged": ("kv_disk_damaged_pages_total", "counter", "Damaged ones, removed."),
     "generated_tokens": ("generated_tokens_total", "counter", "Tokens of answers."),
 }
 
@@ -63,7 +65,9 @@ class Metrics:
     def __init__(self) -> None:
         self.first_token_s = Histogram(_FIRST_TOKEN_S)
         self.per_token_s = Histogram(_PER_TOKEN_S)
+        self.queued_s = Histogram(_FIRST_TOKEN_S)
         self.responses: Counter[tuple[str, int]] = Counter()  # by route and status
+        self.key_tokens: Counter[tuple[str, str]] = Counter()  # by name of the key and kind
         self.disconnects = 0
 
     def page(self, states: Mapping[str, ServiceState]) -> str:
@@ -73,12 +77,18 @@ class Metrics:
         lines += _head(name, "counter", "Answers by route and status.")
         for (route, status), count in sorted(self.responses.items()):
             lines.append(f'{name}{{route="{_escaped(route)}",status="{status}"}} {count}')
+        if self.key_tokens:
+            name = "localllm_key_tokens_total"
+            lines += _head(name, "counter", "Tokens by the name of the key that asked.")
+        for (key, token_kind), count in sorted(self.key_tokens.items()):
+            lines.append(f'{name}{{key="{_escaped(key)}",kind="{token_kind}"}} {count}')
         name = "localllm_http_disconnects_total"
         lines += _head(name, "counter", "Clients that left before their answer was complete.")
         lines.append(f"{name} {self.disconnects}")
         lines += self.first_token_s.lines(
             "localllm_time_to_first_token_seconds", "From the request to its first token."
         )
+        lines += self.queued_s.lines("localllm_queue_seconds", "In the queue of the engine.")
         lines += self.per_token_s.lines(
             "localllm_time_per_output_token_seconds", "Between tokens of an answer, on average."
         )

@@ -14,7 +14,7 @@ from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Service
 from localllm.engine.serial import SerialService
 from localllm.engine.service import NativeService
-from localllm.errors import UnsupportedError
+from localllm.errors import OutOfMemoryError, UnsupportedError
 
 __all__ = [
     "ModelFile",
@@ -47,11 +47,13 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Need:
-    """What a model needs to be loaded with a good context, and what it will hold of the room that
-    was asked about: None if that is too small."""
+    """What a model needs to be loaded with a good context, whether the room that was asked about
+    has that, and what a load into it will hold, with a smaller context if it must; 0 if there is
+    no such load."""
 
     needed_bytes: int
-    held_bytes: int | None
+    fits: bool
+    held_bytes: int
 
 
 def memory_need(file: ModelFile, options: OpenOptions, room: Room, n_sequences: int) -> Need:
@@ -64,13 +66,18 @@ def memory_need(file: ModelFile, options: OpenOptions, room: Room, n_sequences: 
             n_ctx = options.n_ctx or min(blueprint.info.n_ctx_train, COMFORTABLE_CONTEXT)
             plan = blueprint.plan(n_ctx, options.kv_type, raw=options.mmap)
             needed = plan.needed_bytes + options.swap_bytes
-            if room.free_bytes and needed > room.usable_bytes:
-                return Need(needed, None)
-            return Need(needed, plan_load(blueprint, options, n_sequences, room).held_bytes)
+            fits = not room.free_bytes or needed <= room.usable_bytes
+            try:
+                held = plan_load(blueprint, options, n_sequences, room).held_bytes
+            except OutOfMemoryError:
+                if fits:
+                    raise
+                held = 0
+            return Need(needed, fits, held)
     except UnsupportedError:
         needed = int(file.path.stat().st_size * _SECOND_ENGINE)
         fits = not room.free_bytes or needed <= room.usable_bytes
-        return Need(needed, needed if fits else None)
+        return Need(needed, fits, needed if fits else 0)
 
 
 def open_service(

@@ -134,9 +134,18 @@ class Recorded:
                 self._metrics.responses[route, status] += 1
             raise
         finally:
+            self._count(state)
             if log.isEnabledFor(logging.INFO):
                 line = self._line(state, route, status, began)
                 log.info("request", extra={_FIELDS: line})
+
+    def _count(self, state: dict[str, Any]) -> None:
+        tally: Tally | None = state.get("tally")
+        key = self._access.name_of(state.get("caller", b""))
+        if tally is not None and key is not None:
+            self._metrics.key_tokens[key, "prompt"] += tally.prompt_tokens
+            self._metrics.key_tokens[key, "cached"] += tally.cached_tokens
+            self._metrics.key_tokens[key, "generated"] += tally.generated_tokens
 
     def _line(
         self, state: dict[str, Any], route: str, status: int | None, began_s: float

@@ -43,11 +43,13 @@ _PORT = re.compile(r"[0-9]{1,5}")
 @dataclass(frozen=True)
 class Access:
     """What is allowed. host: the address listened on; keys: none is asked for if there are none;
-    origins: trusted ones beside those of this machine, `*` as the port is any port; hosts: further
-    names that this machine has. own_key: of programs of the same user; beside keys only."""
+    key_names: as many, "" for a key without one; origins: trusted ones beside those of this
+    machine, `*` as the port is any port; hosts: further names that this machine has. own_key: of
+    programs of the same user; beside keys only."""
 
     host: str = "127.0.0.1"
     keys: tuple[str, ...] = ()
+    key_names: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     max_body_bytes: int = MAX_BODY_BYTES
@@ -67,11 +69,15 @@ class Access:
         return found
 
     def name_of(self, caller: bytes) -> str | None:
-        """What the log calls a caller: never by the key."""
+        """What log and metrics call a caller: never by the key."""
         if caller == OWN:
             return "localllm"
         known = [each for each, _ in self._callers]
-        return f"key {known.index(caller) + 1}" if caller in known else None
+        if caller not in known:
+            return None
+        number = known.index(caller)
+        name = self.key_names[number] if number < len(self.key_names) else ""
+        return name or f"key {number + 1}"
 
     def knows_host(self, name: str) -> bool:
         """Whether a Host, without its port, is a name of this machine."""

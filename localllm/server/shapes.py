@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 from localllm.engine.exchange import Chunk, TokenLogprobs
 from localllm.engine.request import Usage
+from localllm.engine.sampling import Sampled
+from localllm.server.text_logprobs import Echoed, TextLogprobs, finite, joined
 from localllm.text.tokenizer import Tokenizer
 
-_LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity
 _REPLACEMENT = "\ufffd"
 
 
@@ -29,7 +30,7 @@ class Wishes:
     logprobs: int | None = None
     reasoning: bool = True
     token_ids: bool = False
-    echo: tuple[str, ...] = ()  # by prompt: the texts that answers begin with
+    echo: tuple[Echoed, ...] = ()  # by prompt: what answers begin with
     n: int = 1
 
 
@@ -42,6 +43,12 @@ class Shape(Protocol):
 
     def opening(self, index: int) -> dict[str, Any] | None:
         """The choice that begins a stream."""
+
+    def begun(self, index: int) -> dict[str, Any] | None:
+        """The choice that comes before the first piece, once the prompt has been computed."""
+
+    def prompt_logprobs(self, number: int, rows: Sequence[Sampled]) -> None:
+        """What the engine tells of the tokens of a prompt but the first."""
 
     def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
         """The choice of one event; None if there is nothing to say."""
@@ -60,6 +67,12 @@ class ChatShape:
 
     def opening(self, index: int) -> dict[str, Any]:
         return _choice(index, delta={"role": "assistant", "content": ""})
+
+    def begun(self, index: int) -> None:
+        return None
+
+    def prompt_logprobs(self, number: int, rows: Sequence[Sampled]) -> None:
+        return None
 
     def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
         delta: dict[str, Any] = {}
@@ -110,11 +123,22 @@ class TextShape:
 
     def __init__(self, wishes: Wishes) -> None:
         self._wishes = wishes
-        self._offsets: dict[int, int] = {}  # of choices: where their next token begins
+        self._logprobs: dict[int, TextLogprobs] = {}  # by choice
+        self._rows: dict[int, Sequence[Sampled]] = {}  # by prompt
+
+    def prompt_logprobs(self, number: int, rows: Sequence[Sampled]) -> None:
+        self._rows[number] = rows
 
     def opening(self, index: int) -> dict[str, Any] | None:
-        text = self._echo(index)
-        return _choice(index, text=text) if text else None
+        if self._wishes.logprobs is not None or not self._wishes.echo:
+            return None
+        return _choice(index, text=self._echo(index))
+
+    def begun(self, index: int) -> dict[str, Any] | None:
+        wishes = self._wishes
+        if wishes.logprobs is None or not wishes.echo or index in self._logprobs:
+            return None
+        return {**_choice(index, text=self._echo(index)), "logprobs": self._of_prompt(index)}
 
     def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
         text = chunk.reasoning + chunk.text
@@ -122,39 +146,36 @@ class TextShape:
         if not shown and chunk.finish_reason is None:
             return None
         choice = _choice(index, text=text, finish_reason=chunk.finish_reason)
-        return self._with_tokens(choice, index, [chunk])
+        if self._wishes.logprobs is not None:
+            choice["logprobs"] = self._told(index).of_answer([chunk])
+        return self._with_tokens(choice, [chunk])
 
     def whole(self, index: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
         text = self._echo(index) + "".join(chunk.reasoning + chunk.text for chunk in chunks)
         choice = _choice(index, text=text, finish_reason=chunks[-1].finish_reason)
-        return self._with_tokens(choice, index, chunks)
+        if self._wishes.logprobs is not None:
+            before = self._of_prompt(index) if self._wishes.echo else None
+            answer = self._told(index).of_answer(chunks)
+            choice["logprobs"] = answer if before is None else joined(before, answer)
+        return self._with_tokens(choice, chunks)
 
     def _echo(self, index: int) -> str:
         echo = self._wishes.echo
-        return echo[index // self._wishes.n] if echo else ""
+        return echo[index // self._wishes.n].text if echo else ""
 
-    def _with_tokens(
-        self, choice: dict[str, Any], index: int, chunks: Sequence[Chunk]
-    ) -> dict[str, Any]:
+    def _told(self, index: int) -> TextLogprobs:
         wishes = self._wishes
-        if wishes.logprobs is not None:
-            shown = [each for _, each in _shown(wishes.tokenizer, chunks)]
-            offset, offsets = self._offsets.get(index, 0), []
-            for each in shown:
-                offsets.append(offset)
-                offset += len(each.text)
-            self._offsets[index] = offset
-            choice["logprobs"] = {
-                "tokens": [each.text for each in shown],
-                "token_logprobs": [_finite(each.value) for each in shown],
-                "top_logprobs": [
-                    {text: _finite(value) for text, value in reversed(each.top)} for each in shown
-                ]
-                if wishes.logprobs
-                else None,
-                "text_offset": offsets,
-            }
-        if wishes.token_ids:
+        if index not in self._logprobs:
+            whole, n_top = bool(wishes.echo), wishes.logprobs or 0
+            self._logprobs[index] = TextLogprobs(wishes.tokenizer, n_top, whole=whole)
+        return self._logprobs[index]
+
+    def _of_prompt(self, index: int) -> dict[str, Any]:
+        number = index // self._wishes.n
+        return self._told(index).of_prompt(self._wishes.echo[number], self._rows[number])
+
+    def _with_tokens(self, choice: dict[str, Any], chunks: Sequence[Chunk]) -> dict[str, Any]:
+        if self._wishes.token_ids:
             choice["token_ids"] = [token for chunk in chunks for token in chunk.token_ids]
         return choice
 
@@ -223,8 +244,4 @@ def _shown(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> list[tuple[int, Tok
 def _entry(text: str, value: float, data: bytes | None = None) -> dict[str, Any]:
     if data is None and _REPLACEMENT not in text:
         data = text.encode()
-    return {"token": text, "logprob": _finite(value), "bytes": None if data is None else [*data]}
-
-
-def _finite(value: float) -> float:
-    return max(value, _LOWEST_LOGPROB)
+    return {"token": text, "logprob": finite(value), "bytes": None if data is None else [*data]}

@@ -92,7 +92,7 @@ class Shelf:
 def _same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except (OSError, ValueError):  # ValueError: no path, as one with a zero byte
+    except (OSError, ValueError):  # a path with a zero byte is none
         return False
 
 

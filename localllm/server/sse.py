@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from localllm.engine.exchange import Chunk
-from localllm.engine.request import Finished, Usage
+from localllm.engine.request import Finished, PromptLogprobs, Usage
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.server import errors
 from localllm.server.answering import Answering
@@ -137,10 +137,10 @@ class Answer(Watched):
                     yield event(frame.piece([opening], **pending, **more))
                     more = {}
             async for index, chunk in self._chunks():
-                choice = shape.piece(index, chunk)
-                if choice is not None:
-                    yield event(frame.piece([choice], **pending, **more))
-                    more = {}
+                for choice in (shape.begun(index), shape.piece(index, chunk)):
+                    if choice is not None:
+                        yield event(frame.piece([choice], **pending, **more))
+                        more = {}
             if self._include_usage:
                 yield event(frame.piece([], usage=usage(self._used)))
         except Exception as e:
@@ -154,6 +154,9 @@ class Answer(Watched):
         async for number, each in self._answering.events():
             if isinstance(each, Finished):
                 self._used.append(each.usage)
+                continue
+            if isinstance(each, PromptLogprobs):
+                self._frame.shape.prompt_logprobs(number, each.rows)
                 continue
             if each.chunk.finish_reason == "cancelled":
                 raise CancelledError("the answer was cut short: the server is stopping")

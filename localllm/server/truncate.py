@@ -105,8 +105,8 @@ def fit_messages(
             low, step = at + 1, 0
     if best is None:
         raise ContextFullError(
-            f"the prompt has {n_whole} tokens, and its newest turn alone has more than the "
-            f"{limit} that there is room for"
+            f"the prompt is too long: it has {n_whole} tokens, and its newest turn alone has more "
+            f"than the {limit} that there is room for"
         )
     start, rendering, n_tokens = best
     return Fitted(rendering, Cut(side, start - n_head, n_whole - n_tokens))

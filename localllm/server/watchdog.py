@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from localllm.engine.request import ServiceState
 
 STALLED_S = 1.0
-"""A model with work that has not moved for so much longer than its step should take is stuck."""
+"""A model with work that has not moved for so long is stuck. Long steps move all the while."""
 _LOOK_S = 0.5
 
 log = logging.getLogger("localllm.server")
 
 
-def stuck(states: Mapping[str, ServiceState]) -> dict[str, float]:
-    """The models that are stuck, and for how many seconds."""
-    now = time.monotonic()
+def stuck(states: Mapping[str, ServiceState], now: float | None = None) -> dict[str, float]:
+    """The models that are stuck, and for how many seconds. now: `time.monotonic()`."""
+    now = time.monotonic() if now is None else now
     seconds = {name: state.stalled_s(now) for name, state in states.items()}
     return {name: each for name, each in seconds.items() if each > STALLED_S}
 

@@ -26,6 +26,8 @@ MEASURED, ASSUMED = "measured", "assumed"
 #: Slower than people read is too slow to be recommended; from the other speed on, bits come first.
 LEAST_TOKENS_PER_S = 5.0
 AMPLE_TOKENS_PER_S = 10.0
+#: Of the free memory, so that other programs keep a part.
+SHARE_OF_FREE = 0.9
 #: Buffers of the engine, as a share of weights and cache.
 _SCRATCH = 0.05
 #: Bytes of keys and values of a token, for a model of which the catalogue knows only the size.
@@ -109,7 +111,7 @@ def _all(
     attentions = {size.ref: size.attention for size in catalog.sizes}
     for entry in catalog:
         if entry.chat:
-            found = _suggest_entry(entry, attentions.get(entry.ref), roof, n_ctx)
+            found = suggest_entry(entry, attentions.get(entry.ref), roof, n_ctx)
             if fits(found) and found.tokens_per_s >= LEAST_TOKENS_PER_S:
                 yield found
     for size in catalog.sizes:
@@ -151,7 +153,10 @@ def suggest(size: Size, quant: Quantization, roof: Roof, n_ctx: int = CONTEXT) -
     )
 
 
-def _suggest_entry(entry: Entry, attention: Attention | None, roof: Roof, n_ctx: int) -> Suggestion:
+def suggest_entry(
+    entry: Entry, attention: Attention | None, roof: Roof, n_ctx: int = CONTEXT
+) -> Suggestion:
+    """A model of the package index, whether it fits or not."""
     n_ctx = min(n_ctx, entry.n_ctx)
     kv_full, kv_half = (kv_bytes(attention, entry.n_params, n) for n in (n_ctx, n_ctx // 2))
     engine = engine_of(entry.architecture) or "llama.cpp"

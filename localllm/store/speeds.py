@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from localllm import paths
 from localllm.errors import FileError
 from localllm.store.durable import replacing
+from localllm.store.index import Model
 
 NAME = "speeds.json"
 VERSION = 1
@@ -80,6 +81,19 @@ def load(folder: Path) -> list[Measured]:
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return []
     return [each for each in found if _is_sound(each)]
+
+
+def here(folder: Path, models: Sequence[Model], isa: str, n_threads: int) -> list[Measured]:
+    """What was measured in the way in which models run here by default (on that instruction set, on
+    so many threads), of the files that are here."""
+    digests = {str(model.ref): model.record.digest for model in models if model.record}
+    return [
+        each
+        for each in load(folder)
+        if each.n_threads == n_threads
+        and (each.isa == isa or each.engine != "native")  # the other one has its own words for it
+        and digests.get(each.name, each.digest) in (each.digest, None)
+    ]
 
 
 def nearest(known: Iterable[Measured], engine: str, weight_bytes: float) -> Measured | None:

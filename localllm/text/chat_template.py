@@ -89,6 +89,7 @@ class ChatTemplate:
     def prompt(
         self,
         messages: Sequence[Message],
+        /,  # a template may have a variable of any name
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
         **options: Any,

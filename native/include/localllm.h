@@ -180,6 +180,8 @@ typedef struct llm_exec_params {
     int32_t max_sequences; /* most sequences in one step */
     int32_t n_sampled; /* only ids below this are sampled: the tokenizer's size; 0: all */
     const int32_t *cancel; /* NULL, or a flag polled between layers */
+    uint32_t *progress; /* NULL, or a counter that rises several times a second in a step, however
+                           long that takes; any thread may read it */
 } llm_exec_params;
 
 /* One step: n_seqs sequences, each with new tokens at consecutive positions. Flat arrays. */
@@ -195,6 +197,9 @@ typedef struct llm_batch {
                                     32 b .. 32 b + 31; -1 where a window has left the block */
     const int32_t *seq_sample; /* [n_seqs] 1: sample a token after the last new one */
     llm_sampler *const *seq_samplers; /* [n_seqs] each once, for n_sampled ids; NULL: greedy */
+    const int32_t *next_tokens; /* NULL, or [n_tokens]: a token whose log probability behind this
+                                   one is wanted, -1: none */
+    const llm_logprobs *next_logprobs; /* rows [n_tokens]: of them; others stay as they are */
 } llm_batch;
 
 llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
@@ -205,7 +210,8 @@ llm_status llm_exec_bytes(const llm_model *m, int32_t kv_type, int32_t n_threads
                           const llm_exec_params *params, uint64_t *n_bytes, llm_error *err);
 /* out_tokens [n_seqs]: the sampled token, -1 where none was asked for; its sampler has accepted it.
  * logits: NULL, or [n_tokens][n_vocab] when all_logits, else [n_seqs][n_vocab] (rows of sampled
- * sequences). logprobs: NULL, or rows [n_seqs]. After an error no sampler has changed. */
+ * sequences). logprobs: NULL, or rows [n_seqs]. After an error no sampler has changed.
+ * logits and the batch's next_tokens exclude each other. */
 llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, int32_t *out_tokens,
                          float *logits, const llm_logprobs *logprobs, llm_error *err);
 /* k decode steps of the same sequences: b holds one token each, block tables cover pos + k.

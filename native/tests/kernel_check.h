@@ -43,34 +43,41 @@ static inline void random_floats(float *x, int64_t n, float limit) {
     for (int64_t i = 0; i < n; i++) x[i] = random_float(limit);
 }
 
-/* n floats that start 4 bytes past a multiple of 64, between guards. */
+/* n bytes that start `past` bytes past a multiple of 64, between guards, filled with them. */
 enum { GUARD_BYTES = 128, GUARD_VALUE = 0xa5 };
 
-static inline float *guarded_floats(int64_t n) {
-    size_t bytes = (size_t)n * sizeof(float) + 2 * GUARD_BYTES + 128;
+static inline void *guarded_bytes(size_t n, size_t past) {
+    size_t bytes = n + 2 * GUARD_BYTES + 128;
     uint8_t *base = malloc(bytes);
     if (!base) abort();
     memset(base, GUARD_VALUE, bytes);
     uintptr_t start = ((uintptr_t)base + sizeof(void *) + GUARD_BYTES + 63) & ~(uintptr_t)63;
-    uint8_t *p = base + (start - (uintptr_t)base) + 4;
+    uint8_t *p = base + (start - (uintptr_t)base) + past;
     memcpy(p - GUARD_BYTES, &base, sizeof base);
-    return (float *)(void *)p;
+    return p;
 }
 
-static bool guards_intact(const float *x, int64_t n) {
-    const uint8_t *p = (const uint8_t *)x, *end = (const uint8_t *)(x + n);
+static bool guards_intact(const uint8_t *p, size_t n) {
     for (size_t i = sizeof(void *); i < GUARD_BYTES; i++)
         if ((p - GUARD_BYTES)[i] != GUARD_VALUE) return false;
     for (size_t i = 0; i < 60; i++)
-        if (end[i] != GUARD_VALUE) return false;
+        if (p[n + i] != GUARD_VALUE) return false;
     return true;
 }
 
-static inline void guarded_free(float *x, int64_t n, const char *what) {
-    EXPECT(guards_intact(x, n), "%s wrote outside its array of %lld", what, (long long)n);
+static inline void guarded_bytes_free(void *x, size_t n, const char *what) {
+    EXPECT(guards_intact(x, n), "%s wrote outside its array of %lld bytes", what, (long long)n);
     uint8_t *base;
     memcpy(&base, (uint8_t *)x - GUARD_BYTES, sizeof base);
     free(base);
+}
+
+static inline float *guarded_floats(int64_t n) {
+    return guarded_bytes((size_t)n * sizeof(float), 4);
+}
+
+static inline void guarded_free(float *x, int64_t n, const char *what) {
+    guarded_bytes_free(x, (size_t)n * sizeof *x, what);
 }
 
 /* FNV-1a of the bytes, continued from hash (start with 0). */

@@ -1,6 +1,6 @@
 /* Attention and KV writes: scalar against a plain double-precision softmax over the stored values;
  * every other instruction set against scalar bit by bit; a row against itself in other tiles;
- * memory that a row must not see filled with NaN. */
+ * memory that a row must not see filled with NaN; guards, and no byte of another token written. */
 #include "kernel_check.h"
 
 #include <math.h>
@@ -389,6 +389,34 @@ static void check_write_edges(const llm_kernels *k) {
     EXPECT(isinf(llm_load_f16(v16 + 2 * (31 * 32 + 5))), "%s: f16 overflow", k->isa);
 }
 
+/* Whether a byte of the K or V part of a block belongs to a token. */
+static bool is_of_slot(int32_t kv_type, int32_t dim, bool is_v, int32_t slot, int64_t at) {
+    if (kv_type == LLM_KV_F16) return (is_v ? at / 2 / dim : at / 2 % T) == slot;
+    if (at >= (int64_t)T * dim) return (at - (int64_t)T * dim) / 2 % T == slot;
+    return is_v ? at / 4 / dim * 4 + at % 4 == slot : at / 4 % T == slot;
+}
+
+/* A write changes all bytes of its token and no other, inside the block or around it. */
+static void check_write_guards(const llm_kernels *k, int32_t kv_type, int32_t dim) {
+    const size_t n = (size_t)part_bytes(kv_type, dim);
+    float *x[2] = {guarded_floats(dim), guarded_floats(dim)};
+    for (int32_t slot = 0; slot < T; slot++) {
+        bool changed[2][2] = {{false, false}, {false, false}}; /* [V][other tokens] */
+        uint8_t *part[2] = {guarded_bytes(n, 0), guarded_bytes(n, 0)};
+        for (int i = 0; i < 2; i++) random_floats(x[i], dim, 2.0f);
+        k->kv_write(part[0], part[1], kv_type, dim, slot, x[0], x[1]);
+        for (int i = 0; i < 2; i++) {
+            for (size_t at = 0; at < n; at++)
+                if (part[i][at] != GUARD_VALUE)
+                    changed[i][!is_of_slot(kv_type, dim, i, slot, (int64_t)at)] = true;
+            guarded_bytes_free(part[i], n, "kv_write");
+            EXPECT(changed[i][0] && !changed[i][1], "%s: kv_write of dim %d, type %d, slot %d, %c",
+                   k->isa, (int)dim, (int)kv_type, (int)slot, "KV"[i]);
+        }
+    }
+    for (int i = 0; i < 2; i++) guarded_free(x[i], dim, "a read-only key or value");
+}
+
 /* Bits of a fixed case: x86 and aarch64, every instruction set. */
 static uint64_t checksum(const llm_kernels *k) {
     static const shape shapes[] = {{LLM_KV_F16, 80, 3, 40, 100, 0, 0.0f},
@@ -453,6 +481,12 @@ int main(void) {
         if (!k) continue;
         EXPECT(checksum(k) == known, "checksum of %s differs", fast_isas[f]);
         check_write_edges(k);
+    }
+    for (int f = -1; f < N_FAST_ISAS; f++) {
+        const llm_kernels *k = llm_kernels_of(f < 0 ? "scalar" : fast_isas[f]);
+        for (int kv = 0; k && kv < 2; kv++)
+            for (int i = 0; i < 9; i++)
+                if (kv != LLM_KV_Q8_0 || dims[i] % 32 == 0) check_write_guards(k, kv, dims[i]);
     }
     for (int kv = 0; kv < 2; kv++) { /* the widest heads that model/hparams.c admits */
         shape wide[] = {{kv, 1024, 4, 8, 90, 0, 0.0f},

@@ -35,17 +35,6 @@ static void test_threads_get_one_answer(void) {
     }
 }
 
-static void test_names(void) {
-    int32_t n = llm_n_isas();
-    CHECK(n >= 1, "%d", (int)n);
-    for (int32_t i = 0; i < n; i++) {
-        const llm_kernels *found = llm_kernels_of(llm_isa_name(i));
-        CHECK(found && !strcmp(found->isa, llm_isa_name(i)), "%d", (int)i);
-    }
-    CHECK(llm_kernels_of(NULL) == llm_kernels_of(llm_isa_name(n - 1)), "the best is the last");
-    CHECK(!llm_isa_name(-1) && !llm_isa_name(n) && !llm_kernels_of("mmx"), "outside");
-}
-
 #if defined(__linux__) && defined(__x86_64__)
 /* Linux gives no tiles to a process with a signal stack that could not hold them. */
 static void refuse_tiles(void) {
@@ -65,7 +54,6 @@ int main(void) {
     refuse_tiles();
 #endif
     test_threads_get_one_answer();
-    test_names();
 #if defined(__linux__) && defined(__x86_64__)
     test_refused_tiles_are_no_feature();
 #endif

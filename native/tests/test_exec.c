@@ -213,7 +213,7 @@ static void step(engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *
         for (int32_t i = 0; i < n[s]; i++) tokens[total++] = token_at(seqs[s], first[s] + i);
     }
     make_tables(n_seqs, seqs, tables, offsets);
-    llm_batch b = {n_seqs, total, tokens, n, first, tables, offsets, sample, NULL};
+    llm_batch b = {n_seqs, total, tokens, n, first, tables, offsets, sample, NULL, NULL, NULL};
     llm_error err = {0};
     CHECK(llm_exec_step(e->exec, &b, all_logits, out, logits, NULL, &err) == LLM_OK, "%s",
           err.message);
@@ -307,6 +307,79 @@ static void check_rows_left_out(engine *e) {
     }
 }
 
+/* Log probabilities of the tokens of a prompt, with others in the step: those of its logits, however
+ * many rows of logits an executor holds at once. exec: of the same pool. */
+static void check_next_tokens(engine *e, llm_exec *exec, int32_t n, int32_t every,
+                              const float *expected) {
+    enum { TOP = 2, WIDE = 1 + TOP };
+    static int32_t tokens[N_TOKENS + 1], next[N_TOKENS + 1], ids[(N_TOKENS + 1) * WIDE];
+    static float values[(N_TOKENS + 1) * WIDE], last[N_VOCAB];
+    int32_t seqs[2] = {1, 0}, tables[32], offsets[5], count[2] = {1, n}, first[2] = {40, 0};
+    int32_t sample[2] = {1, 0}, out[2], out_ids[2 * WIDE], from = 0, n_from = 41;
+    float out_values[2 * WIDE];
+    llm_error err = {0};
+    static float alone[N_TOKENS * N_VOCAB];
+    feed(e, 1, seqs, &from, &n_from, alone);
+    memcpy(last, alone + (size_t)40 * N_VOCAB, sizeof last);
+    make_tables(2, seqs, tables, offsets);
+    tokens[0] = token_at(1, 40);
+    next[0] = -1;
+    for (int32_t i = 0; i < n; i++) {
+        tokens[1 + i] = token_at(0, i);
+        next[1 + i] = i % every ? -1 : token_at(0, i + 1);
+    }
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) ids[i] = -7;
+    llm_logprobs rows = {TOP, ids, values}, out_rows = {TOP, out_ids, out_values};
+    llm_batch b = {2, n + 1, tokens, count, first, tables, offsets, sample, NULL, next, &rows};
+    llm_status s = llm_exec_step(exec, &b, 0, out, NULL, &out_rows, &err);
+    CHECK(s == LLM_OK, "%s", err.message);
+    for (int32_t i = -1; i < n; i++) {
+        int32_t wanted[WIDE] = {-7, -7, -7}, token = i < 0 ? out[0] : next[1 + i];
+        float value[WIDE] = {0};
+        llm_logprobs one = {TOP, wanted, value};
+        const float *logits = i < 0 ? last : expected + (size_t)i * N_VOCAB;
+        if (token >= 0) llm_logprobs_from(logits, N_VOCAB, token, &one, &err);
+        const int32_t *got = i < 0 ? out_ids : ids + (1 + i) * WIDE;
+        const float *got_values = i < 0 ? out_values : values + (1 + i) * WIDE;
+        CHECK(!memcmp(got, wanted, sizeof wanted), "%d tokens, 1 of %d, row %d: id %d", n, every, i,
+              got[0]);
+        CHECK(token < 0 || !memcmp(got_values, value, sizeof value), "%d tokens, row %d: %g", n, i,
+              (double)got_values[0]);
+    }
+    CHECK(out[1] == -1 && out_ids[WIDE] == -1, "a row that was not sampled: %d", out[1]);
+}
+
+static void check_prompt_logprobs(engine *e, const float *expected) {
+    llm_exec_params params = {.max_tokens = 512, .max_sequences = 2};
+    llm_exec *small = NULL;
+    llm_error err = {0};
+    uint32_t progress = 0;
+    params.progress = &progress;
+    CHECK(llm_exec_create(e->model, e->pool, e->threads, &params, &small, &err) == LLM_OK, "%s",
+          err.message);
+    static const int32_t sizes[] = {1, 3, 7, 8, 11, 12, 23, 40, N_TOKENS};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (int32_t every = 1; every <= 4; every += 3) {
+            uint32_t before = progress;
+            check_next_tokens(e, e->exec, sizes[i], every, expected);
+            check_next_tokens(e, small, sizes[i], every, expected);
+            CHECK(progress - before > N_LAYERS, "progress rose by %u", progress - before);
+        }
+    }
+    int32_t seq = 0, tables[16], offsets[3], one = 1, out, token = 1, pos = 0, next = N_VOCAB;
+    int32_t id;
+    float value, logits[N_VOCAB];
+    llm_logprobs row = {0, &id, &value}, none = {0, NULL, NULL};
+    make_tables(1, &seq, tables, offsets);
+    llm_batch b = {1, 1, &token, &one, &pos, tables, offsets, &one, NULL, &next, &row};
+    CHECK(llm_exec_step(small, &b, 0, &out, NULL, NULL, &err) == LLM_E_ARGUMENT, "next token");
+    next = 5;
+    CHECK(llm_exec_step(small, &b, 0, &out, logits, NULL, &err) == LLM_E_ARGUMENT, "and logits");
+    b.next_logprobs = &none;
+    CHECK(llm_exec_step(small, &b, 0, &out, NULL, NULL, &err) == LLM_E_ARGUMENT, "no place");
+    llm_exec_free(small);
+}
+
 /* A context so long that decoding cuts it among the threads gives the bits of a prefill, which walks
  * it in one piece. */
 static void check_splits(const llm_gguf *g, int32_t kv_type) {
@@ -323,13 +396,15 @@ static void check_splits(const llm_gguf *g, int32_t kv_type) {
             int32_t first = 0, n = 0;
             for (; first < N && s == LLM_OK; first += n) {
                 n = N - first - CHUNK > 0 ? CHUNK : N - first;
-                llm_batch b = {1, n, tokens + first, &n, &first, tables, offsets, &one, NULL};
+                llm_batch b = {1,       n,    tokens + first, &n,   &first, tables,
+                               offsets, &one, NULL,           NULL, NULL};
                 s = llm_exec_step(e.exec, &b, 1, &out, whole, NULL, &err);
             }
             CHECK(s == LLM_OK, "%s", err.message);
             for (int32_t i = N_LAST; i > 0; i--) {
                 int32_t pos = N - i;
-                llm_batch b = {1, 1, tokens + pos, &one, &pos, tables, offsets, &one, NULL};
+                llm_batch b = {1,       1,    tokens + pos, &one, &pos, tables,
+                               offsets, &one, NULL,         NULL, NULL};
                 s = llm_exec_step(e.exec, &b, 0, &out, row, NULL, &err);
                 CHECK(s == LLM_OK && !memcmp(row, whole + (size_t)(n - i) * N_VOCAB, sizeof row),
                       "kv %d, %d threads, position %d: %s", kv_type, n_threads, pos, err.message);
@@ -413,7 +488,7 @@ static void check_decode(engine *e, int32_t mirostat) {
     llm_error err = {0};
     int32_t token = token_at(0, 20), pos = 20, n_done = 0;
     make_tables(1, &seq, tables, offsets);
-    llm_batch b = {1, 1, &token, &one, &pos, tables, offsets, &one, &s1};
+    llm_batch b = {1, 1, &token, &one, &pos, tables, offsets, &one, &s1, NULL, NULL};
     feed(e, 1, &seq, &first, &n, logits);
     llm_status s = llm_exec_decode(e->exec, &b, K, NULL, 0, sampled, &whole, &n_done, &err);
     CHECK(s == LLM_OK && n_done == K, "%s, %d steps", err.message, n_done);
@@ -461,7 +536,7 @@ static void check_bad_samplers(engine *e) {
     llm_error err = {0};
     CHECK(llm_sampler_create(&p, &other, &err) == LLM_OK, "%s", err.message);
     llm_sampler *shared[2] = {good, good}, *narrow[2] = {good, other}, *fine[2] = {good, NULL};
-    llm_batch b = {2, 2, tokens, ones, pos, tables, offsets, ones, shared};
+    llm_batch b = {2, 2, tokens, ones, pos, tables, offsets, ones, shared, NULL, NULL};
     CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, NULL, &err) == LLM_E_ARGUMENT, "shared");
     b.seq_samplers = narrow;
     CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, NULL, &err) == LLM_E_ARGUMENT, "narrow");
@@ -484,7 +559,7 @@ static void check_bad_batches(engine *e) {
     int32_t seq = 0, tables[16], offsets[3], one = 1, out;
     int32_t token = 0, pos = 0, n = 1;
     make_tables(1, &seq, tables, offsets);
-    const llm_batch good = {1, 1, &token, &n, &pos, tables, offsets, &one, NULL};
+    const llm_batch good = {1, 1, &token, &n, &pos, tables, offsets, &one, NULL, NULL, NULL};
     llm_batch many = good, none = good, count = good;
     many.n_seqs = MAX_SEQS + 1;
     none.n_seqs = 0;
@@ -575,6 +650,7 @@ int main(void) {
                   (double)high);
             check_batches(&e, expected);
             check_rows_left_out(&e);
+            check_prompt_logprobs(&e, expected);
             check_decode(&e, 0);
             check_decode(&e, 2);
             check_bad_samplers(&e);

@@ -27,19 +27,13 @@ static void free_matrix(matrix *m) {
     free(m->panel_bytes);
 }
 
-static void *aligned(uint64_t n_bytes, void **base) {
-    *base = malloc((size_t)n_bytes + 64);
-    if (!*base) abort();
-    return (uint8_t *)*base + (64 - (uintptr_t)*base % 64);
-}
-
 /* y [n][n_rows] = x [n][n_cols] times w. */
 static void multiply(const char *isa, const llm_weight *w, const float *x, int32_t n, float *y) {
     const llm_kernels *k = llm_kernels_of(isa);
     llm_act_kind kind = w->format->act;
-    void *act_base, *scratch_base;
-    uint8_t *memory = aligned(llm_acts_bytes(kind, n, w->n_cols), &act_base);
-    uint8_t *scratch = aligned(k->matmul_scratch(w->n_cols), &scratch_base);
+    const size_t n_act_bytes = (size_t)llm_acts_bytes(kind, n, w->n_cols);
+    const size_t n_scratch_bytes = (size_t)k->matmul_scratch(w->n_cols);
+    uint8_t *memory = guarded_bytes(n_act_bytes, 0), *scratch = guarded_bytes(n_scratch_bytes, 0);
     llm_acts a = {0};
     llm_acts_place(&a, kind, n, w->n_cols, memory);
     a.x = x;
@@ -49,8 +43,8 @@ static void multiply(const char *isa, const llm_weight *w, const float *x, int32
     int64_t n_panels = (w->n_rows + 15) / 16, half = n_panels / 2;
     k->matmul(w, &a, 0, half, y, w->n_rows, scratch);
     k->matmul(w, &a, half, n_panels, y, w->n_rows, scratch);
-    free(act_base);
-    free(scratch_base);
+    guarded_bytes_free(memory, n_act_bytes, "activations");
+    guarded_bytes_free(scratch, n_scratch_bytes, "scratch of matmul");
 }
 
 static bool same_bits(const float *a, const float *b, int64_t n) {

@@ -148,6 +148,12 @@ def test_values_out_of_range(http: httpx2.Client, field: str, value: Any) -> Non
     assert answer.status_code == 400 and answer.json()["error"]["param"].startswith(field)
 
 
+def test_variables_of_any_name(http: httpx2.Client) -> None:
+    names = ("self", "cls", "args", "kwargs", "template", "options")
+    for name in names:
+        assert chat(http, chat_template_kwargs={name: 1}).status_code == 200, name
+
+
 @pytest.mark.parametrize(
     "messages",
     [[], None, "hi", {}, [1], [[]], [{}], [{"role": "user"}], [{"role": "user", "content": None}],

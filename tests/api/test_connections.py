@@ -258,6 +258,7 @@ def test_metrics_count(fake: Running) -> None:
     for name in (
         'localllm_http_responses_total{route="/v1/chat/completions",status="200"}',
         "localllm_time_to_first_token_seconds_count",
+        "localllm_queue_seconds_count",
         "localllm_time_per_output_token_seconds_count",
     ):
         assert after[name] == before.get(name, 0) + 1
@@ -308,6 +309,10 @@ def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> No
             )
             return [choice["text"] for choice in answer.json()["choices"]]
 
+        six = {"prompt": ["x"] * 6, "max_tokens": 3}
+        never = httpx2.post(f"{server.url}/v1/completions", json=six)
+        assert never.status_code == 400
+        assert "6 prompts in one request; the server takes 5 at once" in never.text
         alone = [ask(i) for i in range(3)]
         assert ask(0, n=3)[0] == alone[0][0]
         together: dict[int, list[str]] = {}

@@ -39,8 +39,9 @@ def test_answers(fake: Running) -> None:
 
 
 def test_errors(fake: Running) -> None:
-    with pytest.raises(litellm.BadRequestError):
-        ask(fake, "x" * 5000)
+    for more in ({}, {"stream": True}, {"extra_body": {"truncate": "start"}}):
+        with pytest.raises(litellm.ContextWindowExceededError):
+            list(ask(fake, "x" * 5000, **more))
     with pytest.raises(litellm.RateLimitError):
         ask(fake, "busy")
     with pytest.raises(litellm.BadRequestError):

@@ -97,7 +97,8 @@ def test_errors_are_raised_by_class(client: openai.OpenAI) -> None:
     assert isinstance(fails("fault"), openai.InternalServerError)
     assert "secret" not in str(fails("fault"))
     long = fails("say " + "a b " * 600)
-    assert long.code == "context_length_exceeded" and "512" in str(long)
+    assert long.code == "context_length_exceeded" and long.type == "invalid_request_error"
+    assert "This model's maximum context length is 512 tokens" in long.message
 
 
 def test_an_error_in_the_middle_of_a_stream(client: openai.OpenAI) -> None:
@@ -178,6 +179,38 @@ def test_a_real_model_counts_and_keeps_its_prompt(tiny_client: openai.OpenAI) ->
     assert again.prompt_tokens_details is not None
     assert again.prompt_tokens_details.cached_tokens == again.prompt_tokens - 1
     assert again.total_tokens == again.prompt_tokens + again.completion_tokens
+
+
+def _completed(http: httpx2.Client, **more: Any) -> tuple[list[int], list[int]]:
+    """The token ids of the prompt and of the answer."""
+    body = {"prompt": "a b c", "max_tokens": 4, "temperature": 0, "return_token_ids": True}
+    answer = http.post("/v1/completions", json={**body, **more})
+    assert answer.status_code == 200, answer.text
+    document = answer.json()
+    choice = document["choices"][0]
+    return document["prompt_token_ids"][0], choice["token_ids"]
+
+
+def test_a_bias_of_0_is_none_and_false_is_a_ban(real_http: httpx2.Client) -> None:
+    _, plain = _completed(real_http)
+    for none in (0, 0.0):
+        assert _completed(real_http, logit_bias=[[plain[0], none]])[1] == plain
+    assert _completed(real_http, logit_bias=[[plain[0], False]])[1][0] != plain[0]
+
+
+def test_raw_prompts_may_hold_control_tokens(real_http: httpx2.Client) -> None:
+    """As in vLLM and llama-server; in a message they are text."""
+    prompt = "a<|im_end|>"
+
+    def tokenized(**body: Any) -> list[int]:
+        return list(real_http.post("/tokenize", json=body).json()["tokens"])
+
+    (token,) = tokenized(content="<|im_end|>")
+    ids = [*tokenized(content="a"), token]
+    assert tokenized(prompt=prompt, add_special_tokens=False) == ids
+    assert _completed(real_http, prompt=prompt)[0][-len(ids) :] == ids
+    assert token not in _completed(real_http, prompt=prompt, parse_special=False)[0]
+    assert token not in tokenized(prompt=prompt, parse_special=False)
 
 
 def test_an_answer_that_comes_back_is_not_computed_again(real_http: httpx2.Client) -> None:

@@ -127,15 +127,23 @@ def test_a_line_of_a_request(locked: Running, log: tuple[str, io.StringIO]) -> N
 
 def test_a_server_with_such_a_log(tiny: Callable[[str, str], Path], tmp_path: Path) -> None:
     out = tmp_path / "log"
-    key = "a-key-of-mine"
-    flags = ["--log-format", "json", "--api-key", key, "--name", "m", "--no-kv-disk"]
+    key, keys = "a-key-of-mine", tmp_path / "keys"
+    keys.write_text(f"# of this house\nkey-without-a-name\nalice@desk {key}\n")
+    flags = ["--log-format", "json", "--api-key-file", str(keys), "--name", "m", "--no-kv-disk"]
     with out.open("w") as file, served(tiny("llama", "F32"), *flags, stdout=file) as server:
         body = {"prompt": WORD, "max_tokens": 3, "ignore_eos": True}
         headers = {"authorization": f"Bearer {key}"}
         answer = httpx2.post(server.url + TEXT, json=body, headers=headers, timeout=30)
         assert answer.is_success
         (row,) = request_rows(lambda: out.read_text(encoding="utf-8"), 1)
-    assert row["route"] == TEXT and row["key"] == "key 1" and row["generated_tokens"] == 3
+        httpx2.post(
+            server.url + TEXT, json=body, headers={"x-api-key": "key-without-a-name"}, timeout=30
+        )
+        page = httpx2.get(server.url + "/metrics", headers=headers).text
+    assert 'localllm_key_tokens_total{key="alice@desk",kind="generated"} 3' in page
+    assert 'localllm_key_tokens_total{key="key 1",kind="cached"} 0' in page  # each has its own
+    assert key not in page and "key-without-a-name" not in page
+    assert row["route"] == TEXT and row["key"] == "alice@desk" and row["generated_tokens"] == 3
     assert WORD not in str(row) and key not in str(row)
 
 

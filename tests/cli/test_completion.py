@@ -10,27 +10,9 @@ from pathlib import Path
 
 import pytest
 from stand_ins import small_models
-from stand_ins.command_line import RUN_CLI, cli, environment, is_error
+from stand_ins.command_line import RUN_CLI, cli, complete, environment, is_error
 
 from localllm.cli.completion import SHELLS
-
-
-def complete(home: Path, words: str, shell: str = "bash") -> list[str]:
-    """What the Tab key offers after `words`."""
-    done = subprocess.run(
-        [sys.executable, str(RUN_CLI)],
-        env=environment(
-            home,
-            _LOCALLLM_COMPLETE=f"{shell}_complete",
-            COMP_WORDS=words,
-            COMP_CWORD=str(len(words.split(" ")) - 1),
-        ),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -120,6 +120,7 @@ def test_help_imports_almost_nothing(tmp_path: Path) -> None:
         "localllm.cli.main",
         "localllm.cli.output",
         "localllm.errors",
+        "localllm.plain_text",
     }
 
 

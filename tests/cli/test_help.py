@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
-from stand_ins.command_line import ROOT, cli, is_error
+from stand_ins.command_line import ROOT, cli, is_error, root
 
 from localllm.cli import manual
 from localllm.cli.examples import EXAMPLES
@@ -19,11 +19,6 @@ from localllm.cli.main import COMMANDS, LazyGroup
 from localllm.cli.main import cli as group
 
 MAN, GROFF = shutil.which("man"), shutil.which("groff")
-
-
-def root() -> click.Context:
-    """As the program makes it: commands keep the names of their help option."""
-    return click.Context(group, info_name="localllm", **group.context_settings)
 
 
 def command_of(name: str) -> click.Command:

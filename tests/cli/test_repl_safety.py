@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from stand_ins import small_models
+from stand_ins.nasty import ALL, BAD, NASTY
 
 pytest.importorskip("pexpect")
 pytest.importorskip("pyte")
@@ -17,27 +18,8 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal
 
 from stand_ins.terminal_screen import Terminal  # noqa: E402
 
-#: Each would do something to a terminal that took it.
-NASTY = [
-    "\x1b]0;OWNED\x07",  # the window's title
-    "\x1b[2J\x1b[H",  # an empty screen
-    "\x1b]52;c;T1dORUQ=\x07",  # the clipboard
-    "\x1b]8;;http://evil/\x1b\\link\x1b]8;;\x1b\\",
-    "\x1b[31;1mred\x1b[0m",
-    "\x9b31mC1 red\x9d0;OWNED\x9c",
-    '\x1bP$q"p\x1b\\DCS',
-    "over\rwritten",
-    "back\x08\x08\x08\x08",
-    "\x7f\x00\x05\x0e\x0f",
-    "abc\u202edcba\u202c\u2066x\u2069\u200f",
-    "a\u2028b\u2029c",
-    "\x1b[?1049h\x1b[?2004l\x1b[6n",
-    "[bold]markup[/bold] \\e[31m %s {0}",
-]
-ALL = " ".join(NASTY)
 #: What our own program and its line editor may write.
 _OURS = re.compile(r"\x1b\[(?:\?(?:2004|25|1|7|12)[hl]|[0-9]*[ABCDJK]|0m|2m|1m|31;1m|[0-9;]*[Hm])")
-_BAD = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def as_words(text: str) -> str:
@@ -48,7 +30,7 @@ def as_words(text: str) -> str:
 def clean(t: Terminal) -> None:
     """Nothing reached the terminal but text and our own sequences; no title, no foreign screen."""
     rest = _OURS.sub("", t.raw)
-    assert not (found := _BAD.search(rest)), rest[max(found.start() - 60, 0) : found.end() + 20]
+    assert not (found := BAD.search(rest)), rest[max(found.start() - 60, 0) : found.end() + 20]
     assert t.screen.title == ""
 
 

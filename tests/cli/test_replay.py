@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from stand_ins import small_models
-from stand_ins.command_line import RUN_CLI, cli, environment, is_error
+from stand_ins.command_line import RUN_CLI, cli, complete, environment, is_error
 
 from localllm.params import GenerateParams
 from localllm.store.answers import Answer, Answers, Fingerprint
@@ -318,20 +318,3 @@ def test_tab_key_offers_ids(home: Path) -> None:
     assert sorted(found[1::3]) == sorted([one.id, other.id])
     assert r"a\x0ab\x1b" in found
     assert complete(home, f"localllm replay {one.id[:5]}", "bash") == [f"plain,{one.id}"]
-
-
-def complete(home: Path, words: str, shell: str) -> list[str]:
-    """What the Tab key gets after some words."""
-    done = subprocess.run(
-        [sys.executable, str(RUN_CLI)],
-        env=environment(
-            home,
-            _LOCALLLM_COMPLETE=f"{shell}_complete",
-            COMP_WORDS=words,
-            COMP_CWORD=str(len(words.split(" ")) - 1),
-        ),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()

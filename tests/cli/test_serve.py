@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from stand_ins.command_line import ROOT, cli, is_error
+from stand_ins.command_line import ROOT, cli, is_error, root
 from stand_ins.server_process import served
 
 from localllm import paths
@@ -92,7 +92,7 @@ LINES = (
 @pytest.mark.parametrize("line", LINES)
 def test_lines_for_vllm(line: str) -> None:
     """Each is taken by the command itself, with its model and its port."""
-    context = command.make_context("serve", shlex.split(line))
+    context = command.make_context("serve", shlex.split(line), parent=root())
     (model,) = context.params["models"]
     assert model in line and context.params["port"] in (8000, 9998)
     lengths = {" 64K": 65536, " 9000": 9000, " 32768": 32768, " 65000": 65000}
@@ -102,9 +102,11 @@ def test_lines_for_vllm(line: str) -> None:
 
 def test_two_parts_of_a_model_need_another_engine() -> None:
     with pytest.raises(ArgumentError, match="needs the vLLM engine"):
-        command.make_context("serve", shlex.split("Qwen/Qwen3-8B --tensor-parallel-size 2"))
+        command.make_context(
+            "serve", shlex.split("Qwen/Qwen3-8B --tensor-parallel-size 2"), parent=root()
+        )
     with pytest.raises(ArgumentError, match="adapters"):
-        command.make_context("serve", ["Qwen/Qwen3-8B", "--enable-lora"])
+        command.make_context("serve", ["Qwen/Qwen3-8B", "--enable-lora"], parent=root())
 
 
 def test_variables_of_llama_server() -> None:
@@ -119,7 +121,7 @@ def test_variables_of_llama_server() -> None:
     got = translate(["--port", "8", "m"], variables)
     assert got.args == ["--port", "8", "m", "--ctx", "4096", "--api-key", "a-secret-key"]
     assert got.model == "hf.co/a/b:Q4_0" and not any("secret" in note for note in got.notes)
-    context = command.make_context("serve", ["--port", "8"])
+    context = command.make_context("serve", ["--port", "8"], parent=root())
     assert context.params["models"] == ()
 
 
@@ -152,6 +154,7 @@ def test_no_flag_is_there_twice() -> None:
      (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
      (["--api-key", "@/no/such"], "/no/such"), (["--memory", "8X"], "--memory"),
      (["--tls-key", "/no/such"], "needs --tls-cert"),
+     (["--ssl-keyfile", "/no/such"], "needs --tls-cert"),
      (["--keep-alive", "5d"], "--keep-alive"), (["--name", "a", "x.gguf"], "--name")],
 )  # fmt: skip
 def test_wrong_usage(

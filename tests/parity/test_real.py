@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from reference.engine import decode_ids, feed_chunks, runner_of
 from reference.llama_oracle import LlamaOracle, dequantize_file
+from reference.tolerances import AGREEMENT_LOSS, EQUAL_OF_20, KL_RATIO, WIRING_KL
 
 from localllm.engine.runner import Feed, Model, Runner
 
@@ -29,11 +30,6 @@ TEXTS = ("story.txt", "essay.txt")
 N_POSITIONS = 768  # of each text; Gemma's window is 512
 CHUNK = 64  # all engines advance so many positions, then are compared: few logits in memory
 N_NEW = 32
-MIN_EQUAL_PROMPTS = 18  # of 20
-
-MAX_WIRING_KL = 1e-4
-MAX_KL_RATIO = 1.1
-MAX_AGREEMENT_LOSS = 0.005
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -191,23 +187,23 @@ def measured(
 
 def test_wiring(measured: Measured) -> None:
     assert len(measured.wiring.kl) == N_POSITIONS * len(TEXTS) >= 512
-    assert measured.wiring.mean_kl <= MAX_WIRING_KL
+    assert measured.wiring.mean_kl <= WIRING_KL.value
 
 
 def test_greedy_tokens_in_f32(measured: Measured) -> None:
     assert measured.n_prompts == 20
-    assert measured.equal_prompts >= MIN_EQUAL_PROMPTS
+    assert measured.equal_prompts >= EQUAL_OF_20.value
 
 
 def test_quantized_divergence(measured: Measured) -> None:
     assert measured.theirs.mean_kl > 1e-4, "llama.cpp's own distance is too small to be right"
-    assert measured.ours.mean_kl <= MAX_KL_RATIO * measured.theirs.mean_kl
+    assert measured.ours.mean_kl <= KL_RATIO.value * measured.theirs.mean_kl
 
 
 def test_divergence_with_quantized_keys_and_values(measured: Measured) -> None:
     assert measured.theirs_q8.mean_kl > 1e-4, "llama.cpp's own distance is too small to be right"
-    assert measured.ours_q8.mean_kl <= MAX_KL_RATIO * measured.theirs_q8.mean_kl
+    assert measured.ours_q8.mean_kl <= KL_RATIO.value * measured.theirs_q8.mean_kl
 
 
 def test_quantized_agreement(measured: Measured) -> None:
-    assert measured.ours.agreement >= measured.theirs.agreement - MAX_AGREEMENT_LOSS
+    assert measured.ours.agreement >= measured.theirs.agreement - AGREEMENT_LOSS.value

@@ -83,6 +83,7 @@ def test_a_library_that_is_not_there(
 @pytest.mark.skipif(not memory.STATUS.exists(), reason="needs /proc")
 def test_memory_rows(model: Path) -> None:
     rows = list(memory.measure("m", model, Threads(1), pairs.RivalChoice(False), ("q8_0",)))
+    assert [(r.test, r.subject) for r in rows] == memory.keys("m", "q8_0")
     assert [r.test for r in rows] == ["peak memory, q8_0 KV", "context token, q8_0 KV"]
     assert 0.5 < rows[0].ours < 1000 and rows[0].share is not None
     assert rows[1].ours == 2 * 2 * 2 * 64 * (1 + 2 / 32)

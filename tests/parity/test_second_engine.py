@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reference.llama_oracle import dequantize_file
+from reference.tolerances import LLAMA_LOGPROB
 from stand_ins.foreign_models import make_foreign
 
 from localllm.engine.llama_context import CancelFlag
@@ -126,7 +127,7 @@ def test_logprobs(tiny: Tiny) -> None:
     assert len(found[0]) == len(found[1]) == 4
     for a, b in zip(*found, strict=True):
         assert a.text == b.text and len(b.top) == 3
-        assert abs(a.value - b.value) < 1e-3
+        assert abs(a.value - b.value) < LLAMA_LOGPROB.value
         assert [t for t, _ in a.top] == [t for t, _ in b.top]
 
 

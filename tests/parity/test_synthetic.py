@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from reference.engine import load_logits
 from reference.llama_oracle import LlamaOracle
+from reference.tolerances import SYNTHETIC_CORRELATION
 
 from benchmarks import synthetic
 
@@ -23,6 +24,5 @@ def test_llama_cpp_loads_it_and_agrees(tmp_path: Path, mix: str) -> None:
     with LlamaOracle(path, n_ctx=64) as llama:
         theirs = llama.forward(TOKENS)
     assert ours.shape == theirs.shape == (len(TOKENS), 512)
-    # Int8 activations round differently; a wrong layout would leave nothing in common.
     for row, other in zip(ours, theirs, strict=True):
-        assert np.corrcoef(row, other)[0, 1] > 0.99
+        assert np.corrcoef(row, other)[0, 1] > SYNTHETIC_CORRELATION.value

@@ -12,6 +12,15 @@ from numpy.typing import NDArray
 from reference.engine import load_logits, random_tokens, runner_of
 from reference.forward import Reference
 from reference.llama_oracle import LlamaOracle
+from reference.tolerances import (
+    BY_TYPE,
+    ENGINE_AND_LLAMA,
+    LLAMA_BY_FAMILY,
+    LLAMA_QUANTIZED,
+    Q8_KV,
+    SHORT_DECILE,
+    Tolerance,
+)
 
 from localllm.engine.runner import Feed, Model
 from models.tiny.make import ARCHITECTURES, TYPES, pairs
@@ -22,23 +31,6 @@ Tiny = Callable[[str, str], Path]
 N_TOKENS = 150
 N_SHORT = 24  # short prompts of 1 to 3 tokens
 
-# A value next to a rounding border (of an int8 activation, of f16 or s8 K and V) can fall on the
-# other side of it in the engine, whose f32 sums differ in the last bits. One such value moves the
-# logits by up to 2e-2 and everything after it in the sequence too. So:
-# some short prompts meet no border at all, and their error is that of f32 sums;
-SHORT_DECILE = 3e-6
-# long ones tell whether the right things are summed. Relative to the logits' spread: (median,
-# worst). The noise of int8 activations themselves is 2e-2 to 4e-2, a wrong term shows as 1e-1 to 1.
-FLOAT_TOLERANCE = (2e-4, 2e-3)
-INT8_TOLERANCE = (4e-2, 1e-1)
-Q8_KV_TOLERANCE = (1e-2, 5e-2)
-
-# llama.cpp rounds the input of GELU to f16 (a table look-up).
-LLAMA_TOLERANCE = {"gemma3": 5e-3}
-LLAMA_TOLERANCE_ELSE = 1e-4
-
-FLOAT_TYPES = ("F32", "F16", "BF16")
-
 
 def errors(got: NDArray[np.floating], want: NDArray[np.floating]) -> NDArray[np.float64]:
     """Relative root mean square error of each position. [n_tokens]"""
@@ -48,13 +40,13 @@ def errors(got: NDArray[np.floating], want: NDArray[np.floating]) -> NDArray[np.
     return difference / np.std(want, axis=1)
 
 
-def check(
-    got: NDArray[np.floating], want: NDArray[np.floating], limits: tuple[float, float]
-) -> None:
+def check(got: NDArray[np.floating], want: NDArray[np.floating], limits: Tolerance) -> None:
     e = errors(got, want)
     at = int(e.argmax())
-    assert np.median(e) <= limits[0], f"median error {np.median(e):.2e}, worst at {at}: {e[at]:.2e}"
-    assert e[at] <= limits[1], f"error {e[at]:.2e} at position {at}, median {np.median(e):.2e}"
+    assert np.median(e) <= limits.median, (
+        f"median error {np.median(e):.2e}, worst at {at}: {e[at]:.2e}"
+    )
+    assert e[at] <= limits.worst, f"error {e[at]:.2e} at position {at}, median {np.median(e):.2e}"
 
 
 def short_errors(path: Path, reference: Reference, kv: str) -> list[float]:
@@ -68,24 +60,25 @@ def short_errors(path: Path, reference: Reference, kv: str) -> list[float]:
     return errors(logits, want).tolist()
 
 
-def check_both(path: Path, kv: str, long_limits: tuple[float, float]) -> None:
+def check_both(path: Path, kv: str, long_limits: Tolerance) -> None:
     reference = Reference(path, kv=kv)
     short = short_errors(path, reference, kv)
-    assert np.quantile(short, 0.1) <= SHORT_DECILE, f"errors of short prompts: {np.sort(short)}"
-    assert max(short) <= long_limits[1], f"errors of short prompts: {np.sort(short)}"
+    assert np.quantile(short, 0.1) <= SHORT_DECILE.value, (
+        f"errors of short prompts: {np.sort(short)}"
+    )
+    assert max(short) <= long_limits.worst, f"errors of short prompts: {np.sort(short)}"
     tokens = random_tokens(N_TOKENS, reference.n_vocab)
     check(load_logits(path, tokens, kv=kv), reference.forward(tokens), long_limits)
 
 
 @pytest.mark.parametrize(("arch", "weight_type"), list(pairs()))
 def test_engine_matches_numpy(tiny: Tiny, arch: str, weight_type: str) -> None:
-    limits = FLOAT_TOLERANCE if weight_type in FLOAT_TYPES else INT8_TOLERANCE
-    check_both(tiny(arch, weight_type), "f16", limits)
+    check_both(tiny(arch, weight_type), "f16", BY_TYPE[weight_type])
 
 
 @pytest.mark.parametrize("arch", list(ARCHITECTURES))
 def test_engine_matches_numpy_with_q8_0_cache(tiny: Tiny, arch: str) -> None:
-    check_both(tiny(arch, "F32"), "q8_0", Q8_KV_TOLERANCE)
+    check_both(tiny(arch, "F32"), "q8_0", Q8_KV)
 
 
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
@@ -94,7 +87,7 @@ def test_engine_matches_numpy_over_many_blocks(tiny: Tiny, arch: str) -> None:
     path = tiny(arch, "F16")
     reference = Reference(path, kv="f16")
     tokens = random_tokens(700, reference.n_vocab, seed=1)
-    check(load_logits(path, tokens), reference.forward(tokens), FLOAT_TOLERANCE)
+    check(load_logits(path, tokens), reference.forward(tokens), BY_TYPE["F16"])
 
 
 @pytest.mark.parametrize("arch", list(ARCHITECTURES))
@@ -104,8 +97,7 @@ def test_numpy_matches_llama_cpp(tiny: Tiny, arch: str) -> None:
     tokens = random_tokens(N_TOKENS, reference.n_vocab)
     with LlamaOracle(path, n_ctx=N_TOKENS, kv="f32") as oracle:
         theirs = oracle.forward(tokens)
-    limit = LLAMA_TOLERANCE.get(ARCHITECTURES[arch].family, LLAMA_TOLERANCE_ELSE)
-    check(theirs, reference.forward(tokens), (limit, limit))
+    check(theirs, reference.forward(tokens), LLAMA_BY_FAMILY[ARCHITECTURES[arch].family])
 
 
 @pytest.mark.parametrize("weight_type", list(TYPES))
@@ -116,7 +108,7 @@ def test_llama_cpp_runs_every_file(tiny: Tiny, arch: str, weight_type: str) -> N
     reference = Reference(path, kv="f32", quantize_acts=False)
     tokens = random_tokens(20, reference.n_vocab)
     with LlamaOracle(path, n_ctx=len(tokens), kv="f32") as oracle:
-        check(oracle.forward(tokens), reference.forward(tokens), INT8_TOLERANCE)
+        check(oracle.forward(tokens), reference.forward(tokens), LLAMA_QUANTIZED)
 
 
 @pytest.mark.parametrize("arch", list(ARCHITECTURES))
@@ -126,4 +118,4 @@ def test_engine_matches_llama_cpp(tiny: Tiny, arch: str) -> None:
     with LlamaOracle(path, n_ctx=N_TOKENS, kv="f32") as oracle:
         tokens = random_tokens(N_TOKENS, oracle.n_vocab)
         theirs = oracle.forward(tokens)
-    check(load_logits(path, tokens), theirs, (5e-3, 5e-3))
+    check(load_logits(path, tokens), theirs, ENGINE_AND_LLAMA)

@@ -23,12 +23,14 @@ from localllm.engine.request import (
     Finished,
     LoadedModel,
     Piece,
+    PromptLogprobs,
     Request,
     Service,
     ServiceState,
     Timings,
     Usage,
 )
+from localllm.engine.sampling import Sampled
 from localllm.errors import (
     CancelledError,
     ContextFullError,
@@ -65,9 +67,7 @@ class FakeService:
 
     def submit(self, request: Request, emit: Emit) -> FakeTicket:
         if len(request.prompt) >= self.info.n_ctx:
-            raise ContextFullError(
-                f"the prompt has {len(request.prompt)} tokens, the context {self.info.n_ctx}"
-            )
+            raise ContextFullError.of(len(request.prompt), self.info.n_ctx)
         text = self.info.tokenizer.decode(request.prompt, skip_special=False)
         asked = re.findall(r"user\n(.*?)<\|im_end\|>", text, re.DOTALL)
         verb, _, rest = (asked[-1] if asked else text).partition(" ")
@@ -83,6 +83,9 @@ class FakeService:
     def _run(self, ticket: FakeTicket, emit: Emit, verb: str, rest: str) -> None:
         request, count = ticket.request, 0
         try:
+            if request.prompt_logprobs is not None:
+                rows = (Sampled(token, -0.25) for token in request.prompt[1:])
+                emit(PromptLogprobs(tuple(rows)))
             for index in range(request.n):
                 for character in self._characters(ticket, verb, rest):
                     if request.params.max_tokens == count:
@@ -178,7 +181,7 @@ class NoLoader:
     """Where all models are loaded already."""
 
     def need(self, item: Item, room: Room) -> Need:
-        return Need(0, 0)
+        return Need(0, True, 0)
 
     def open(self, item: Item, room: Room | None, progress: Callable[[float], None]) -> Service:
         raise AssertionError(f"{item.names} was to be loaded")

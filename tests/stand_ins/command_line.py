@@ -7,10 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+
+from localllm.cli.main import cli as group
 from stand_ins import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_CLI = ROOT / "tests" / "stand_ins" / "run_cli.py"
+
+
+def root() -> click.Context:
+    """Of a whole command line, as the program makes it. A command keeps the names of the help
+    option that its first context has, for all tests of the process."""
+    return click.Context(group, info_name="localllm", **group.context_settings)
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -48,6 +57,24 @@ def cli(
     return subprocess.CompletedProcess(
         done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
     )
+
+
+def complete(home: Path, words: str, shell: str = "bash") -> list[str]:
+    """What the Tab key offers after `words`."""
+    done = subprocess.run(
+        [sys.executable, str(RUN_CLI)],
+        env=environment(
+            home,
+            _LOCALLLM_COMPLETE=f"{shell}_complete",
+            COMP_WORDS=words,
+            COMP_CWORD=str(len(words.split(" ")) - 1),
+        ),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
 
 
 def is_error(text: str, *parts: str, hint: str | None = None) -> bool:

@@ -106,6 +106,7 @@ def test_op_rows_hold_shares_of_the_binding_roof(monkeypatch: pytest.MonkeyPatch
         ("matmul 1 column", "F32"),
         ("matmul 16 columns", "F32"),
     ]
+    assert [(r.test, r.subject) for r in rows[:2]] == ops.keys("Q4_K", [1, 16])
     assert all(r.ours > 0 for r in rows)
     assert [r.roof != "" for r in rows] == [True, True, True, False]
 
@@ -162,7 +163,7 @@ def test_a_row_names_the_engine_that_ran(
 
 def test_sampling_rows_are_beside_the_greedy_pick() -> None:
     rows = list(sampling.measure(n_rounds=3))
-    assert len(rows) == len(sampling.CHAINS) * len(sampling.VOCABULARIES)
+    assert [(row.test, row.subject) for row in rows] == sampling.keys()
     assert all(row.ours > 0 and row.share is not None and row.roof == "us greedy" for row in rows)
 
 
@@ -191,6 +192,9 @@ def test_start_rows_of_a_small_model(tmp_path: Path) -> None:
     assert load.ours and load.ours > 0 and load.roof == "read GB/s" and load.share is not None
     (rate,) = start.pack_rates(["Q4_K"], 1)
     assert rate.ours > 0 and rate.roof == "copy GB/s" and rate.share is not None
+    planned = start.keys()
+    assert (rate.test, rate.subject) in planned
+    assert {(r.test, start.files.REAL[0]) for r in (row, load)} < set(planned)
     with pytest.raises(RuntimeError, match="boom"):
         start.seconds_to_first_byte([sys.executable, "-c", "raise SystemExit('boom')"])
 

@@ -169,6 +169,12 @@ def test_only_the_chosen_variant_fills_a_long_context(monkeypatch: pytest.Monkey
     found = variants.time("prefill, deep", "time_prefill", (512, 8192))
     assert found == (1.0, "flash on, repack on")
     assert FakeRival.depths == [0] * 4 + [1024] * 2 + [8192]
+    # One candidate is not tried: what its context holds would be lost.
+    variants = rival_process.Variants(Path("m"), {"kv_type": "q8_0"}, thorough=False)
+    monkeypatch.setattr(variants, "_rival", made.__getitem__)
+    FakeRival.depths.clear()
+    assert variants.time("prefill, deep", "time_prefill", (512, 8192))[0] == 1.0
+    assert FakeRival.depths == [8192]
 
 
 def test_an_older_csv_file_gets_the_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:
@@ -224,54 +230,6 @@ def test_arguments_quick_full_and_unknown(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         bench.parse(["nothing"])
     assert "no section nothing: choose from" in capsys.readouterr().err
-
-
-def test_a_section_that_fails_leaves_a_note_and_the_others_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    def fails(context: bench.Context) -> Iterator[Row]:
-        yield Row("prefill 512", "m", "tok/s", 2.0)
-        raise ValueError("no such file")
-
-    monkeypatch.setattr(
-        bench, "SECTIONS", {"a": fails, "b": lambda c: iter([Row("decode", "m", "tok/s", 1.0)])}
-    )
-    kept: list[list[Row]] = []  # each row is safe when it has come
-
-    def append(run: report.Run, rows: list[Row]) -> Path:
-        kept.append(rows)
-        return report_append(run, rows, tmp_path)
-
-    report_append = report.append_csv
-    monkeypatch.setattr(report, "append_csv", append)
-    assert bench.main([]) == 1
-    assert [[row.test for row in rows] for rows in kept] == [
-        ["prefill 512"],
-        ["section a"],
-        ["decode"],
-    ]
-    out, err = capsys.readouterr()
-    assert "section a    failed" in out and "ValueError: no such file" in out
-    assert "section b: 0 s" in err
-    (path,) = tmp_path.iterdir()
-    assert [row.ours for row in report.latest(path)] == [2.0, None, 1.0]
-    assert bench.main(["b", "--no-csv"]) == 0
-
-
-def test_a_run_that_is_ended_keeps_the_rows_of_its_section(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def ended(context: bench.Context) -> Iterator[Row]:
-        yield Row("prefill 512", "m", "tok/s", 2.0)
-        raise KeyboardInterrupt
-
-    append = report.append_csv
-    monkeypatch.setattr(bench, "SECTIONS", {"a": ended})
-    monkeypatch.setattr(report, "append_csv", lambda run, rows: append(run, rows, tmp_path))
-    with pytest.raises(KeyboardInterrupt):
-        bench.main([])
-    (path,) = tmp_path.iterdir()
-    assert report.latest(path) == [Row("prefill 512", "m", "tok/s", 2.0)]
 
 
 def test_a_quota_that_cannot_be_set_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

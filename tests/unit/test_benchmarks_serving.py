@@ -63,10 +63,14 @@ def test_rows_compare_the_pairs() -> None:
     rows = list(
         serving._rows("m", 2, [_load(4, 1), _load(4, 2)], [_load(4, 3), _load(4, 4)], "-np")
     )
-    assert [row.test for row in rows] == [
-        "serve, 2 clients",
-        "serve, 2 clients, p95 to first token",
-    ]
+    assert (
+        [row.test for row in rows]
+        == [*serving._client_tests(2)]
+        == [
+            "serve, 2 clients",
+            "serve, 2 clients, p95 to first token",
+        ]
+    )
     rate, first = rows
     assert (rate.ours, rate.ratio, rate.n_pairs) == (30, 2.5, 2)
     assert (rate.ratio_low, rate.ratio_high) == (2.0, 3.0)
@@ -77,6 +81,8 @@ def test_rows_compare_the_pairs() -> None:
 
 def test_memory_of_the_cache() -> None:
     rows = list(serving_engine._memory("m"))
+    planned = serving_engine.keys("m", True)
+    assert [(r.test, r.subject) for r in rows] == planned[:4] and len(planned) == 10
     assert rows[0].share is not None and 0.97 < rows[0].share < 1
     assert rows[1].share == pytest.approx(200 / 224)
     assert rows[2].ratio is not None and rows[2].ratio > 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,15 +93,3 @@ def test_a_curve_of_a_busy_machine_is_measured_again(
 def test_a_file_that_is_no_good(text: str, tmp_path: Path) -> None:
     (tmp_path / "f").write_text(text)
     assert kept(tmp_path / "f") is None
-
-
-def test_depth_counts_as_far_as_layers_look(tiny: Callable[[str, str], Path]) -> None:
-    path = tiny("gemma3", "Q4_0")
-    with Model.load(path, n_threads=1) as model:
-        info = model.info
-    window = max(info.group_window)
-    assert window > 0 and 0 in info.group_window
-    factors = [cost_curve.depth_factor(info, n) for n in (0, window, 2 * window, 3 * window)]
-    assert factors[0] == 1.0
-    steps = [after - before for before, after in itertools.pairwise(factors)]
-    assert steps[0] > steps[1] > 0 and steps[1] == pytest.approx(steps[2])

@@ -279,7 +279,7 @@ def test_other_models_count(place: Place) -> None:
     assert small.flush(10) and small.get(chain(1, 9)[0].name) is None
 
 
-def test_a_full_disk_stops_the_tier_and_nothing_else(
+def test_a_full_disk_is_tried_again_later(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pages, write, left = chain(6), os.write, [9000]
@@ -297,11 +297,32 @@ def test_a_full_disk_stops_the_tier_and_nothing_else(
         for page in pages:
             tier.keep(page, contents(page))
         assert tier.flush(10)
-    assert "No space left" in tier.stopped and len(caplog.records) == 1
-    assert place.names() == sorted(page.name.hex() for page in pages[:2])  # no temporary file
-    assert [tier.get(p.name) is not None for p in pages] == [True] * 2 + [False] * 4
-    assert len(fetched(tier, pages[:2]).contents) == 2
+    assert not tier.stopped and [r.message[:16] for r in caplog.records] == ["the disk is full"]
+    # The end of what was used longest ago went for others. No temporary file is left.
+    assert place.names() == [pages[0].name.hex()] and tier.n_skipped == 4
+    assert [tier.get(p.name) is not None for p in pages] == [True] + [False] * 5
+    assert len(fetched(tier, pages[:1]).contents) == 1
     assert all(tier.pending(page.name, 0) is None for page in pages)
+    left[0] = 1 << 20
+    tier.keep(pages[1], contents(pages[1]))
+    assert tier.flush(10) and len(place.names()) == 1  # it is not tried at every page
+    monkeypatch.setattr(disk_tier, "RETRY_S", 0.0)
+    tier._full_until_s = 0.0
+    for page in pages[1:]:
+        tier.keep(page, contents(page))
+    assert tier.flush(10) and len(place.names()) == len(tier) == 6
+
+
+def test_what_lies_in_the_way_of_one_page_stops_no_other(place: Place) -> None:
+    tier, pages = place.open(), chain(3)
+    assert tier.flush(10)
+    (place.folder / pages[1].name.hex()).mkdir()
+    (place.folder / pages[1].name.hex() / "mine").write_text("not of the cache")
+    for page in pages:
+        tier.keep(page, contents(page))
+    assert tier.flush(10) and not tier.stopped and tier.n_skipped == 1
+    assert [tier.get(p.name) is not None for p in pages] == [True, False, True]
+    assert (place.folder / pages[1].name.hex() / "mine").exists()
 
 
 @pytest.mark.parametrize("which", ["root", "folder"])

@@ -52,7 +52,8 @@ class FakeLoader:
 
     def need(self, item: Item, room: Room) -> Need:
         n_bytes = self.sizes[item.names[0]] * GB
-        return Need(n_bytes, n_bytes if n_bytes <= room.free_bytes else None)
+        fits = n_bytes <= room.free_bytes
+        return Need(n_bytes, fits, n_bytes if fits else 0)
 
     def open(self, item: Item, room: Room | None, progress: Callable[[float], None]) -> FakeService:
         name = item.names[0]
@@ -288,6 +289,23 @@ def test_keep_alive() -> None:
         await until(lambda: len(loader.closed) == 2)
 
     with_models(test, a=1, keep_s=1000)
+
+
+def test_a_model_that_stays_does_so_when_it_is_loaded_again() -> None:
+    async def test(models: Manager, loader: FakeLoader) -> None:
+        first = item("a")
+        service = loader.open(first, Room(10 * GB, 10 * GB), lambda share: None)
+        models.adopt(first, service, 6 * GB)
+        assert models.rows()[0].expires_s is None
+        (await models.lease("b")).release()
+        assert loader.closed == ["a"]  # there was no room for both
+        (await models.lease("a", keep_s=5)).release()
+        assert 4 < (models.rows()[0].expires_s or 0) <= 5
+        (await models.lease("b")).release()
+        (await models.lease("a")).release()
+        assert [row.expires_s for row in models.rows()] == [None]
+
+    with_models(test, a=6, b=6, keep_s=1000)
 
 
 def test_stop() -> None:

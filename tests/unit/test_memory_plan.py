@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from stand_ins import headers
 
+from localllm.engine import machine
 from localllm.engine.kv_tier import TierOptions
 from localllm.engine.memory_plan import (
     MAX_BATCH_TOKENS,
@@ -193,10 +195,20 @@ def test_a_server_counts_swap_space(tiny: Callable[[str, str], Path]) -> None:
     plain, room = OpenOptions(n_ctx=600), Room(192 * GB, 300 * 10**6)
     swap = OpenOptions(n_ctx=600, tiers=TierOptions(ram_bytes=10**8))
     one, other = (memory_need(file, each, room, 8) for each in (plain, swap))
-    assert one.held_bytes is not None and other.held_bytes is not None
+    assert one.fits and other.fits
     assert other.held_bytes == one.held_bytes + 10**8  # the room is for all of the pool
     assert other.needed_bytes == one.needed_bytes + 10**8
-    assert memory_need(file, swap, Room(192 * GB, 10**8), 8).held_bytes is None
+    none = memory_need(file, swap, Room(192 * GB, 10**8), 8)
+    assert not none.fits and none.held_bytes == 0
+
+
+def test_a_smaller_context_is_charged_with_what_it_takes(
+    tiny: Callable[[str, str], Path],
+) -> None:
+    file, large = ModelFile(tiny("llama", "Q4_0"), "tiny"), Room(192 * GB, 300 * 10**6)
+    needed = memory_need(file, OpenOptions(), large, 1).needed_bytes
+    need = memory_need(file, OpenOptions(), Room(192 * GB, needed - 1), 1)
+    assert not need.fits and 0 < need.held_bytes < needed
 
 
 def test_the_survey_is_plain_data(tiny: Callable[[str, str], Path]) -> None:
@@ -241,3 +253,14 @@ print(peak() - before, plan.total_bytes)
     )
     grown, planned = map(int, done.stdout.split())
     assert abs(grown - planned) <= max(0.02 * planned, 16 << 20), (grown, planned)
+
+
+@pytest.mark.parametrize(
+    ("free", "freed", "counted"), [(30, 0, 30), (30, 20, 50), (30, 90, 100), (0, 90, 0)]
+)
+def test_what_will_be_given_back_counts_as_free(
+    monkeypatch: pytest.MonkeyPatch, free: int, freed: int, counted: int
+) -> None:
+    facts = types.SimpleNamespace(memory_bytes=100, free_bytes=free)
+    monkeypatch.setattr(machine, "facts", lambda: facts)
+    assert Room.here(freed) == Room(100, counted)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from reference import sampling as reference
+from reference.tolerances import LOGPROB
 
 from localllm.engine.sampling import SAMPLER_IDS, Sampler, breaker_ids, sampler_of
 from localllm.errors import ArgumentError
@@ -279,9 +280,9 @@ def test_logprobs(n_top: int) -> None:
             if n > 4
             else Sampler(GenerateParams(), n).logprobs(logits, token, n_top)
         )
-        assert value == pytest.approx(want[token], abs=1e-5)
+        assert value == pytest.approx(want[token], abs=LOGPROB.value)
         assert [i for i, _ in pairs] == top.tolist()
-        assert [v for _, v in pairs] == pytest.approx(want[top].tolist(), abs=1e-5)
+        assert [v for _, v in pairs] == pytest.approx(want[top].tolist(), abs=LOGPROB.value)
     with pytest.raises(ArgumentError, match="0 to 20"):
         Sampler(GenerateParams(), 12).logprobs(LOGITS, 0, 21)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reference.engine import random_tokens, runner_of
+from reference.tolerances import LOGPROB
 
 from localllm.engine.runner import Feed, Model, Runner
 from localllm.engine.sampling import Sampled, Sampler
@@ -160,9 +161,9 @@ def check_row(sampled: Sampled, logits: np.ndarray, n_top: int) -> None:
     x = logits.astype(np.float64)
     want = x - x.max() - np.log(np.exp(x - x.max()).sum())
     top = np.argsort(-x, kind="stable")[:n_top]
-    assert sampled.logprob == pytest.approx(want[sampled.token], abs=1e-5)
+    assert sampled.logprob == pytest.approx(want[sampled.token], abs=LOGPROB.value)
     assert [i for i, _ in sampled.top] == top.tolist()
-    assert [v for _, v in sampled.top] == pytest.approx(want[top].tolist(), abs=1e-5)
+    assert [v for _, v in sampled.top] == pytest.approx(want[top].tolist(), abs=LOGPROB.value)
 
 
 def test_samplers_that_do_not_fit_are_refused(model: Model) -> None:

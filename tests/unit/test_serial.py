@@ -70,6 +70,29 @@ def test_what_is_kept(service: SerialService) -> None:
     assert service.state().hit_tokens == 78
 
 
+def test_low_priority_waits_but_not_forever(service: SerialService) -> None:
+    """It is served as if it had come later, not after all others."""
+    order: list[str] = []
+    service._max_queue = 200
+    running = Events()
+    holder = service.submit(Request(PROMPT, LONG), running.put)
+    assert isinstance(running.get(timeout=20), Piece)
+    waiting = []
+    for name, priority in [("low", -1), *((f"plain {i}", 0) for i in range(70))]:
+        events = Events()
+
+        def emit(event: Event, name: str = name, events: Events = events) -> None:
+            order.append(name)
+            events.put(event)
+
+        params = GenerateParams(temperature=0.0, max_tokens=1)
+        service.submit(Request(PROMPT, params, priority=priority), emit)
+        waiting.append(events)
+    holder.cancel()
+    assert all(isinstance(events.until_end()[-1], Finished) for events in waiting)
+    assert 50 < list(dict.fromkeys(order)).index("low") < 70
+
+
 def test_the_queue_is_served_by_priority_and_has_an_end(service: SerialService) -> None:
     order: list[str] = []
     running = Events()

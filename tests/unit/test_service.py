@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -417,45 +416,6 @@ def test_a_step_that_is_refused_is_tried_one_by_one(
     rest = other.result()[0][0]
     assert len(rest) > 100 and rest == alone[0][-len(rest) :]
     assert n_refused == [1, 1] and service.state().blocks_used == 0
-
-
-def test_a_step_that_hangs_is_seen_and_its_end_too(
-    service: NativeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask(service)
-    monkeypatch.setattr(
-        service, "_state", replace(service._state, last_progress_s=time.monotonic() - 60)
-    )
-    assert service.state().stalled_s(time.monotonic()) == 0  # there was nothing to do
-    step, go_on = service._loop.step, threading.Event()
-
-    def hanging(**more: Any) -> None:
-        assert go_on.wait(20)
-        step(**more)
-
-    monkeypatch.setattr(service._loop, "step", hanging)
-    answers = Answers(service, Request(prompt(1), PARAMS))
-    assert service.state().stalled_s(time.monotonic()) < 30  # that minute counts for nothing
-    wait(lambda: service.state().stalled_s(time.monotonic()) > 0.1)
-    go_on.set()
-    answers.result()
-    wait(lambda: service.state().stalled_s(time.monotonic()) == 0)
-
-
-def test_a_long_step_is_no_stall(tiny: Tiny) -> None:
-    """What a step costs by the curve, and by how much the last one was slower, is waited for."""
-    path = tiny("llama", "F32")
-    parts = open_parts(path, OpenOptions(engine="native", n_ctx=N_CTX, n_threads=1))
-    costs = CostCurve((1, 64), (5.0, 320.0))
-    service = NativeService(with_pool(parts, 2, N_CTX, 64), "m", "d", costs=costs)
-    try:
-        ask(service)
-        state = service.state()
-        assert state.step_s >= 5
-        assert replace(state, running=1).stalled_s(state.last_progress_s + state.step_s) < 1e-6
-        assert replace(state, waiting=1).stalled_s(state.last_progress_s + state.step_s + 2) > 1.9
-    finally:
-        service.close()
 
 
 def test_a_fault_is_logged_and_tells_nobody_anything(

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from stand_ins.command_line import root
 
 from localllm.cli.serve import command
 from localllm.server import listen
@@ -19,7 +20,7 @@ UNIT = PACKAGING / "localllm.service"
 
 
 def check(words: list[str], grace_s: int) -> None:
-    context = command.make_context("serve", words)
+    context = command.make_context("serve", words, parent=root())
     assert context.params["host"] == "127.0.0.1" and context.params["models"] == ()
     assert grace_s > listen.DRAIN_S + 5
 

@@ -50,12 +50,41 @@ def test_tokens_are_there_after_a_restart(tmp_path: Path, tokenizer: Tokenizer) 
     for salt, model in ((b"you", A), (b"me", B), (b"me", "")):
         other = Transcripts(files=TranscriptFiles(root))
         assert list(other.ids_of(whole, salt, model=model).ids) == whole.ids()
-    assert len(files(root)) == 2
+    assert len(files(root)) == 4  # of each answer its end and its call
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files(root))
     assert all(f.stat().st_mode & 0o777 == 0o700 for f in root.rglob("*") if f.is_dir())
     kv_cache.forget(kv_cache.model_folder(root, A))  # as `rm` does
     assert files(root) == []
     assert list(Transcripts(files=kept).ids_of(whole, b"me", model=A).ids) == whole.ids()
+
+
+def test_an_answer_that_comes_back_changed_after_a_restart(
+    tmp_path: Path,
+    tokenizer: Tokenizer,  # noqa: F811
+) -> None:
+    kept = TranscriptFiles(tmp_path / "kv")
+    before = Transcripts(files=kept)
+    first = before.ids_of(prompt(tokenizer, "hi"), model=A)
+    before.add_answer(first, [*plain(tokenizer, "abab"), 258])
+    second = before.ids_of(prompt(tokenizer, "hi", "abab", "more"), model=A)
+    before.add_answer(second, [*plain(tokenizer, "ab"), 258])
+    kept.flush()
+    n_first, n_second = (len(each.ids) - each.ids[::-1].index(257) - 1 for each in (first, second))
+    for turns, changed_at in (
+        (("hi", "abab", "more", "ab", "x"), None),
+        (("hi", "abab", "more", "xx", "x"), n_second),
+        (("hi", "abab", "other"), None),
+        (("hi", "xx", "more", "ab", "x"), n_first),
+        (("hi",), None),
+        (("ho", "abab", "x"), None),
+    ):
+        after = Transcripts(files=TranscriptFiles(tmp_path / "kv"))
+        one = prompt(tokenizer, *turns)
+        asked = after.ids_of(one, model=A)
+        assert asked.changed_at == changed_at, turns
+        same = before.ids_of(one, keep=False, model=A)
+        assert (same.ids, same.changed_at) == (asked.ids, changed_at), turns
+        assert after.ids_of(one, model=A).ids == asked.ids  # now from memory
 
 
 def test_what_is_not_to_be_kept_is_not(tmp_path: Path, tokenizer: Tokenizer) -> None:  # noqa: F811

@@ -1,13 +1,12 @@
-"""The commands of the prompt: one table of names, usage, help and functions."""
+"""What the commands of the prompt do; their names and help are in `localllm.slash`."""
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from localllm import slash
 from localllm.cli import output
 from localllm.cli.repl import editor, files, settings
 from localllm.errors import ArgumentError
@@ -16,7 +15,6 @@ from localllm.params import PARAMETERS
 if TYPE_CHECKING:
     from localllm.cli.repl.loop import Repl
 
-_COMMAND = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
 _KEYS = (
     ("Enter", "send"),
     ("Alt-Enter", "a new line"),
@@ -28,17 +26,24 @@ _KEYS = (
     ("Ctrl-C", "stops the answer, or clears the line"),
     ("Ctrl-D", "leaves"),
 )
+_NONE = slash.Row("", "")
 
 
 @dataclass(frozen=True)
 class Command:
     """A row of the table. complete gives the words that may follow those already typed."""
 
-    usage: str
-    help: str
     run: Callable[[Repl, str], None]
     complete: Callable[[list[str]], list[str]] = lambda words: []
-    also: tuple[str, ...] = ()  # other names
+    row: slash.Row = _NONE
+
+    @property
+    def usage(self) -> str:
+        return self.row.usage
+
+    @property
+    def help(self) -> str:
+        return self.row.help
 
 
 def _help(repl: Repl, argument: str) -> None:
@@ -74,44 +79,24 @@ def _bye(repl: Repl, argument: str) -> None:
     repl.leaving = True
 
 
+_DONE_BY = {
+    "help": Command(_help, lambda words: list(COMMANDS)),
+    "set": Command(settings.set_, settings.complete_set),
+    "show": Command(settings.show, lambda words: list(settings.SHOWN)),
+    "system": Command(settings.system),
+    "think": Command(settings.think, lambda words: list(settings.THINKING)),
+    "stats": Command(settings.stats),
+    "regenerate": Command(_regenerate),
+    "edit": Command(editor.edit),
+    "clear": Command(_clear),
+    "save": Command(files.save, files.complete_save),
+    "load": Command(files.load, files.complete_load),
+    "bye": Command(_bye),
+}
 COMMANDS: dict[str, Command] = {
-    "help": Command(
-        "[COMMAND]", "this list, or more on a command", _help, lambda words: list(COMMANDS), ("?",)
-    ),
-    "set": Command(
-        "[NAME VALUE]", "change a parameter or a setting", settings.set_, settings.complete_set
-    ),
-    "show": Command(
-        "[WHAT]", "the model and the settings", settings.show, lambda words: list(settings.SHOWN)
-    ),
-    "system": Command(
-        "[TEXT]", "instructions before the conversation; none: show them", settings.system
-    ),
-    "think": Command(
-        "[HOW]", "reasoning: whether, how much, and how it is shown", settings.think,
-        lambda words: list(settings.THINKING),
-    ),
-    "stats": Command("", "counts of the last answer and of the conversation", settings.stats),
-    "regenerate": Command("[SEED]", "answer the last question again", _regenerate),
-    "edit": Command("[TEXT]", "write a text in $EDITOR and send it", editor.edit),
-    "clear": Command("", "forget the conversation", _clear),
-    "save": Command(
-        "[--force] NAME", "keep the conversation; NAME.md to read it", files.save,
-        files.complete_save,
-    ),
-    "load": Command(
-        "NAME", "go on with a saved conversation, or another model", files.load,
-        files.complete_load,
-    ),
-    "bye": Command("", "leave", _bye, also=("exit", "quit")),
-}  # fmt: skip
-_NAMES = {also: name for name, row in COMMANDS.items() for also in (name, *row.also)}
-
-
-def parse(text: str) -> tuple[str, str] | None:
-    """(name, argument) of a text that is a command; None for any other. A path is none."""
-    match = _COMMAND.fullmatch(text.strip())
-    return (match[1].lower(), (match[2] or "").strip()) if match else None
+    name: replace(_DONE_BY[name], row=row) for name, row in slash.known_in(slash.RUN).items()
+}
+parse = slash.parse
 
 
 def run(repl: Repl, name: str, argument: str) -> None:
@@ -124,16 +109,13 @@ def completions(text: str) -> list[str]:
     *before, word = text.split(" ")
     if not before:
         return sorted(f"/{name}" for name in COMMANDS if f"/{name}".startswith(word))
-    row = COMMANDS.get(_NAMES.get(before[0][1:].lower(), ""))
-    found = row.complete([each for each in before[1:] if each]) if row else []
+    try:
+        row = COMMANDS[_known(before[0][1:].lower())]
+    except ArgumentError:
+        return []
+    found = row.complete([each for each in before[1:] if each])
     return sorted(each for each in found if each.startswith(word))
 
 
 def _known(name: str) -> str:
-    if name in _NAMES:
-        return _NAMES[name]
-    near = difflib.get_close_matches(name, _NAMES, n=1)
-    raise ArgumentError(
-        f"there is no command /{name[:40]}",
-        f"Did you mean /{near[0]}?" if near else "/help lists the commands.",
-    )
+    return slash.find(name, slash.RUN)

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -19,14 +18,13 @@ from prompt_toolkit.layout.processors import Processor, Transformation, Transfor
 from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.color_depth import ColorDepth
 
+from localllm import attachments
 from localllm.cli import output
 from localllm.cli.repl import history
 from localllm.cli.repl.plain_reader import open_quotes
 from localllm.errors import ArgumentError
 
 MAX_SHOWN_PASTE = 4096  # bytes; a longer paste is shown as a placeholder
-_MAX_FILES = 200
-_AT = re.compile(r"""(?:^|(?<=\s))@(?:"(?P<quoted>[^"\n]*)|(?P<bare>(?:\\ |[^\s"'])*))$""")
 
 
 class LineEditor:
@@ -182,33 +180,14 @@ class _Words(Completer):
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
         line = document.text_before_cursor
-        if match := _AT.search(line):
-            yield from _files(match)
+        n_typed, files = attachments.completions(line)
+        if files:
+            for text, name in files:
+                yield Completion(text, -n_typed, display=name)
         elif line.startswith("/") and "\n" not in line:
             word = line.rpartition(" ")[2]
             for each in self._complete(line):
                 yield Completion(each, -len(word), display=output.escape_line(each))
-
-
-def _files(match: re.Match[str]) -> Iterable[Completion]:
-    typed = match["quoted"] if match["quoted"] is not None else match["bare"].replace("\\ ", " ")
-    head, _, begin = typed.rpartition("/")
-    folder = head + "/" if "/" in typed else ""
-    try:
-        names = sorted(
-            entry.name + ("/" if entry.is_dir() else "")
-            for entry in os.scandir(Path(folder or ".").expanduser())
-            if entry.name.startswith(begin) and (begin or not entry.name.startswith("."))
-        )
-    except (OSError, ValueError, RuntimeError):
-        return
-    for name in names[:_MAX_FILES]:
-        if output.escape_line(name) != name or '"' in name:
-            continue  # cannot be typed either
-        whole = folder + name
-        quoted = match["quoted"] is not None or any(c.isspace() or c == "'" for c in whole)
-        text = f'@"{whole}' + ("" if name.endswith("/") else '"') if quoted else f"@{whole}"
-        yield Completion(text, -len(match[0]), display=name)
 
 
 def _output() -> Output:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from localllm.attachments import attach
 from localllm.cli import opening, output, prompt_text
 from localllm.cli.repl import commands
-from localllm.cli.repl.attachments import attach
 from localllm.cli.repl.chat import Chat, Message
 from localllm.cli.repl.terminal import orderly_end
 from localllm.errors import LocalLLMError

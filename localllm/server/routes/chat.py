@@ -67,7 +67,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
             )
     limit = truncate.room(info.n_ctx, params.max_tokens)
 
-    transcripts, partition = state.transcripts, info.digest.encode() + asked.salt
+    transcripts, partition = state.transcripts, info.partition + asked.salt
 
     def render(check: Check) -> tuple[Fitted[Prompt], Transcribed]:
         options = {**_thinking(info.chat_template, effort), **variables}

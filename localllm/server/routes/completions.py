@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -16,6 +16,7 @@ from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import Frame, TextShape, Wishes
 from localllm.server.sse import Answer
 from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, in_lane, state_of
+from localllm.server.text_logprobs import echoed
 from localllm.server.truncate import Fitted
 from localllm.text.tokenizer import Tokenizer
 
@@ -42,12 +43,6 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
     info = service.info
     n_logprobs = sampling.completion_logprobs(body)
     echo = values.flag(body, "echo", False)
-    if echo and n_logprobs is not None:
-        raise RequestError(
-            "echo with logprobs is not supported: a prompt has no log probabilities here",
-            param="echo",
-            code="unsupported_parameter",
-        )
     params = sampling.read_params(
         body,
         asked.lease.defaults,
@@ -55,7 +50,10 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         logprobs=n_logprobs,
         max_tokens=DEFAULT_MAX_TOKENS,
     )
-    add_special = values.flag(body, "add_special_tokens", True)
+    special = (
+        values.flag(body, "add_special_tokens", True),
+        values.flag(body, "parse_special", True),
+    )
     prompts = _prompts(body, info.tokenizer.n_vocab)
     if len(prompts) * asked.n > MAX_CHOICES:
         raise RequestError(
@@ -70,7 +68,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
             check()
             if isinstance(prompt, str):
                 truncate.check_length(prompt, info.n_ctx)
-            fitted.append(_encoded(prompt, info.tokenizer, add_special, asked.truncate, limit))
+            fitted.append(_encoded(prompt, info.tokenizer, special, asked.truncate, limit))
         return fitted
 
     fitted = await in_lane(http, encode)
@@ -90,18 +88,22 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
             priority=asked.priority,
             salt=asked.salt,
             may_store=asked.may_store,
+            prompt_logprobs=n_logprobs if echo else None,
         )
         for each in fitted
     ]
     answering = state.answering(service)
     answering.start(requests)
-    texts = tuple(_text(prompt, info.tokenizer) for prompt in prompts) if echo else ()
+    echoes = [
+        echoed(prompt if each.cut is None else each.value, each.value, info.tokenizer)
+        for prompt, each in zip(prompts, fitted if echo else (), strict=False)
+    ]
     wishes = Wishes(
         model=asked.lease.name,
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,
         token_ids=asked.token_ids,
-        echo=texts,
+        echo=tuple(echoes),
         n=asked.n,
     )
     return Answer(
@@ -140,15 +142,13 @@ def _are_ids(value: Any) -> bool:
 
 
 def _encoded(
-    prompt: Prompt, tokenizer: Tokenizer, add_special: bool, side: str | None, limit: int
+    prompt: Prompt, tokenizer: Tokenizer, special: tuple[bool, bool], side: str | None, limit: int
 ) -> Fitted[list[int]]:
-    ids = tokenizer.encode(prompt, add_special) if isinstance(prompt, str) else list(prompt)
+    """special: whether tokens are added in front, and whether names of control tokens in the text
+    are these: such a prompt is whole, so that its client writes turns and gaps itself."""
+    ids = tokenizer.encode(prompt, *special) if isinstance(prompt, str) else list(prompt)
     if not ids:
         raise RequestError("prompt has no tokens", param="prompt")
     if side is None:
         return Fitted(ids, None)
     return truncate.fit_ids(ids, limit, side, tokenizer.bos_id)
-
-
-def _text(prompt: str | Sequence[int], tokenizer: Tokenizer) -> str:
-    return prompt if isinstance(prompt, str) else tokenizer.decode(prompt)

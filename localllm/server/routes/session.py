@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,32 +17,22 @@ from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from starlette.types import Send
 
-from localllm.engine.request import Finished, LoadedModel, Request
-from localllm.engine.transcripts import Asked as Transcribed
+from localllm.engine.request import Finished, LoadedModel, Piece
 from localllm.engine.transcripts import Transcripts
-from localllm.errors import ArgumentError, CancelledError, LocalLLMError, UnsupportedError
+from localllm.errors import ArgumentError, CancelledError, LocalLLMError
 from localllm.params import GenerateParams
-from localllm.server import truncate
+from localllm.server import session_request
 from localllm.server.answering import Answering
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
 from localllm.server.routes.control import only_here
 from localllm.server.schema import values
+from localllm.server.session_request import Asked
 from localllm.server.sse import EVENTS, Watched, stream
 from localllm.server.state import attended, in_lane, read_object, state_of
-from localllm.text.thinking_switch import switched
 
 router = APIRouter(prefix="/localllm", include_in_schema=False)
 _LONGEST = 1 << 20
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request, and what the client is told of its prompt."""
-
-    request: Request
-    notes: tuple[str, ...] = ()
-    transcribed: Transcribed | None = None
 
 
 @router.post("/session")
@@ -53,26 +42,14 @@ async def session(http: HttpRequest) -> dict[str, Any]:
     lease = await _lease(http, await read_object(http))
     try:
         info = lease.service.info
-        template = info.chat_template
+        kept_at = lease.service.kept_at(http.state.caller)
         return {
-            "info": {
-                "engine": info.engine,
-                "architecture": info.architecture,
-                "isa": info.isa,
-                "n_threads": info.n_threads,
-                "n_ctx": info.n_ctx,
-                "n_params": info.n_params,
-                "weight_bytes": info.weight_bytes,
-                "kv_bytes": info.kv_bytes,
-                "description": f"{info.title} {info.quantization}".strip(),
-                "template": template.origin if template is not None else None,
-                "can_think": template is not None and template.reasoning is not None,
-                "recommended": dict(info.recommended),
-            },
+            "info": session_request.about(info),
             "digest": info.digest,
             "engine_version": info.engine_version,
             "arithmetic": info.arithmetic,
             "kv_type": info.kv_type,
+            "kept_at": None if kept_at is None else dataclasses.asdict(kept_at),
         }
     finally:
         lease.release()
@@ -111,29 +88,14 @@ def _request(
 ) -> Asked:
     params = _params(values.text(body, "params", "{}", _LONGEST))
     if "prompt" in body:
-        text = values.text(body, "prompt", "", _LONGEST * 16)
-        truncate.check_length(text, info.n_ctx)
-        ids = info.tokenizer.encode(text, True)
-        return Asked(Request(_some(ids), params, salt=salt))
-    template = info.chat_template
-    if template is None:
-        raise UnsupportedError(info.no_template)
-    options, notes = switched(template, body.get("think"))
+        prompt = values.text(body, "prompt", "", _LONGEST * 16)
+        return session_request.to_complete(info, prompt, params, salt)
     messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
+    if info.chat_template is not None and (not isinstance(messages, list) or not messages):
         raise values.wrong("messages", messages, "a list of at least one message")
-    prompt = template.prompt(messages, **options)
-    truncate.check_length(prompt.text, info.n_ctx)
-    partition = info.digest.encode() + salt
-    transcribed = transcripts.ids_of(prompt, partition, model=info.kept_digest)
-    request = Request(
-        _some(transcribed.ids),
-        params,
-        salt=salt,
-        reasoning=template.reasoning,
-        opened=prompt.opens_reasoning,
+    return session_request.to_answer(
+        info, messages or [], params, body.get("think"), salt, transcripts
     )
-    return Asked(request, (*notes, *prompt.repairs), transcribed)
 
 
 def _params(text: str) -> GenerateParams:
@@ -142,12 +104,6 @@ def _params(text: str) -> GenerateParams:
         return GenerateParams(**json.loads(text))
     except (TypeError, ValueError, RecursionError):
         raise ArgumentError("params has a wrong form") from None
-
-
-def _some(ids: Sequence[int]) -> tuple[int, ...]:
-    if not ids:
-        raise ArgumentError("the prompt is empty", "give at least one character")
-    return tuple(ids)
 
 
 class Lines(Watched):
@@ -174,6 +130,8 @@ class Lines(Watched):
                 if isinstance(event, Finished):
                     usage, timings = dataclasses.asdict(event.usage), event.timings
                     yield _line(usage=usage, timings=dataclasses.asdict(timings))
+                elif not isinstance(event, Piece):
+                    continue
                 elif event.chunk.finish_reason == "cancelled":
                     raise CancelledError("the answer was cut short: the server is stopping")
                 else:

@@ -103,7 +103,11 @@ def _as_vllm(body: dict[str, Any], held: Lease) -> dict[str, Any]:
     elif "prompt" in body:
         text = values.text(body, "prompt", "", _MAX_CHARS)
         truncate.check_length(text, info.n_ctx)
-        ids = info.tokenizer.encode(text, values.flag(body, "add_special_tokens", True))
+        ids = info.tokenizer.encode(
+            text,
+            values.flag(body, "add_special_tokens", True),
+            values.flag(body, "parse_special", True),
+        )
     else:
         raise RequestError(
             "content, prompt or messages is missing", param="content", code="missing_parameter"

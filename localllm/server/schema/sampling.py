@@ -93,11 +93,12 @@ def _seed(value: Any) -> Any:
 def _bias(value: Any) -> Any:
     """llama-server also takes pairs, in which false bans the token."""
     if isinstance(value, list):
-        return [
-            [pair[0], -math.inf] if isinstance(pair, list) and pair[1:] == [False] else pair
-            for pair in value
-        ]
+        return [[pair[0], -math.inf] if _bans(pair) else pair for pair in value]
     return value
+
+
+def _bans(pair: Any) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and pair[1] is False  # 0 is no bias
 
 
 def _is_minus_one(value: Any) -> bool:

@@ -13,6 +13,7 @@ from localllm.store.ref import Ref
 
 #: The first folder of the names of each program's models.
 PREFIXES = ("ollama", "lm-studio", "hf.co")
+PROGRAMS = (ollama.PROGRAM, lm_studio.PROGRAM, hub.PROGRAM)
 
 
 def models(env: Mapping[str, str] | None = None, home: Path | None = None) -> list[ForeignModel]:

@@ -37,7 +37,7 @@ def resolve(wanted: PeerName, key: str = "") -> Offer:
     key: for its host; "": the one of the environment, if that names this host. Raises
     `DownloadError`."""
     host = wanted.url.partition("://")[2]
-    key = key or _key_of_environment(host)
+    key = key or key_of_environment(host)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     answer = _described(wanted, headers)
     if answer.status == 404:
@@ -92,7 +92,7 @@ def _is_near(asked: str, name: str) -> bool:
     return name.endswith(asked) or f"{asked}:" in name
 
 
-def _key_of_environment(host: str) -> str:
+def key_of_environment(host: str) -> str:
     """The key for a host in `HOST:PORT=KEY HOST:PORT=KEY ...`, "" if there is none."""
     for row in os.environ.get(KEY_VARIABLE, "").split():
         named, separator, key = row.partition("=")

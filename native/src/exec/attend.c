@@ -132,8 +132,10 @@ static void attend_tiles(llm_exec *e, const llm_layer *layer, const llm_attn_pla
         for (int32_t split = first + 1; split <= last; split++) {
             attend_split(e, &a, t, split, s->part);
             e->m->kernels->attention_merge(a.n_rows, a.head_dim, s->sum, s->part);
+            llm_note_progress(e, thread);
         }
         finish(e, &a, t, kv_head, s->sum, s);
+        llm_note_progress(e, thread);
     }
 }
 
@@ -167,6 +169,7 @@ static void attend_splits(llm_exec *e, const llm_layer *layer, const llm_attn_pl
         atomic_int *done = &turns->split_done[tile * n_kv + kv_head];
         if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) == n - 1)
             merge_splits(e, &a, t, n, kv_head, s);
+        llm_note_progress(e, thread);
     }
 }
 

@@ -117,6 +117,7 @@ static llm_exec sized(const llm_model *m, int32_t kv_dim, int32_t n_threads,
                       .max_seqs = params->max_sequences,
                       .n_sampled = params->n_sampled ? params->n_sampled : m->h.n_vocab,
                       .cancel = params->cancel,
+                      .progress = params->progress,
                       .dim = kv_dim};
 }
 
@@ -240,7 +241,8 @@ static void begin_step(llm_exec *e, const llm_batch *b, bool all_logits) {
             e->token_pos[token] = b->seq_first_pos[s] + i;
             e->token_seq[token] = s;
             bool last = i == b->seq_n_tokens[s] - 1;
-            if (all_logits || (last && b->seq_sample[s])) e->out_row[e->n_out++] = token;
+            bool asked = b->next_tokens && b->next_tokens[token] >= 0;
+            if (all_logits || asked || (last && b->seq_sample[s])) e->out_row[e->n_out++] = token;
         }
     }
     memset((void *)e->turns, 0,
@@ -254,23 +256,28 @@ llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, in
     if (!e || !b || !out_tokens || (all_logits && !logits)) {
         return llm_fail(err, LLM_E_ARGUMENT, "step: a null argument");
     }
+    if (logits && b->next_tokens) {
+        return llm_fail(err, LLM_E_ARGUMENT, "step: logits go with no next_tokens");
+    }
     llm_status status = check_batch(e, b, err);
     if (status == LLM_OK) status = llm_prepare_sampling(e, b, logprobs, err);
     if (status != LLM_OK) return status;
     begin_step(e, b, all_logits != 0);
     e->out_logits = all_logits ? logits : e->logits;
+    e->part_rows = all_logits ? b->n_tokens : e->max_seqs;
+    e->out_tokens = out_tokens;
+    e->out_logprobs = logprobs;
+    llm_clear_rows(e);
     llm_threads_run(e->threads, llm_forward, e);
     if (e->stopped) return llm_fail(err, LLM_E_CANCELLED, "the step was cancelled");
+    int32_t n_parts = (e->n_out + e->part_rows - 1) / e->part_rows;
+    int32_t taken = n_parts ? (n_parts - 1) * e->part_rows : 0;
+    llm_take_rows(e, taken, e->n_out - taken);
     int64_t n_vocab = e->m->h.n_vocab;
-    int32_t row = 0, token = 0;
-    for (int32_t s = 0; s < b->n_seqs; s++) {
-        token += b->seq_n_tokens[s];
-        const float *from = NULL;
-        if (b->seq_sample[s]) from = e->out_logits + n_vocab * (all_logits ? token - 1 : row++);
-        out_tokens[s] = llm_sample_row(e, b, s, from, logprobs);
-        if (from && logits && !all_logits) {
-            memcpy(logits + n_vocab * s, from, sizeof(float) * (size_t)n_vocab);
-        }
+    for (int32_t s = 0, row = 0; logits && !all_logits && s < b->n_seqs; s++) {
+        if (!b->seq_sample[s]) continue;
+        const float *from = e->out_logits + n_vocab * row++;
+        memcpy(logits + n_vocab * s, from, sizeof(float) * (size_t)n_vocab);
     }
     return LLM_OK;
 }
@@ -298,6 +305,7 @@ llm_status llm_exec_decode(llm_exec *e, const llm_batch *b, int32_t k, const int
     step.tokens = tokens;
     step.seq_first_pos = first_pos;
     step.seq_sample = sample;
+    step.next_tokens = NULL;
     llm_logprobs rows = logprobs ? *logprobs : (llm_logprobs){0};
     llm_status status = LLM_OK;
     bool stop = false;

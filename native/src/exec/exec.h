@@ -61,6 +61,7 @@ struct llm_exec {
     llm_threads *threads;
     int32_t n_threads, max_tokens, max_seqs, n_sampled, dim, in_width;
     const int32_t *cancel;
+    volatile uint32_t *progress; /* written by thread 0 */
 
     uint8_t *arena;
     uint64_t arena_bytes;
@@ -82,7 +83,10 @@ struct llm_exec {
     /* The current step. */
     const llm_batch *batch;
     int32_t n_out; /* rows of logits */
-    float *out_logits; /* [n_out][n_vocab] */
+    int32_t part_rows; /* rows of logits that are there at once */
+    float *out_logits; /* [min(n_out, part_rows)][n_vocab] */
+    int32_t *out_tokens; /* the caller's, and the places of log probabilities */
+    const llm_logprobs *out_logprobs;
     bool stopped; /* the cancel flag was seen */
     bool heads_follow; /* K and V are written behind the products, head by head: await them */
     atomic_int *turns; /* [n_layers + 1][turns_per_layer], see llm_turns_of */
@@ -116,14 +120,19 @@ static inline llm_layer_turns llm_turns_of(const llm_exec *e, int32_t layer) {
 /* sampling.c: checks the samplers of a batch and makes room in them, so that sampling cannot fail. */
 llm_status llm_prepare_sampling(llm_exec *e, const llm_batch *b, const llm_logprobs *logprobs,
                                 llm_error *err);
-/* The token of sequence s from its logits [n_vocab], which its sampler then has accepted; -1 for NULL.
- * Fills row s of logprobs, which may be NULL. */
-int32_t llm_sample_row(llm_exec *e, const llm_batch *b, int32_t s, const float *logits,
-                       const llm_logprobs *logprobs);
+/* What is asked of rows [first, first + n) of the logits, which are in out_logits: samples, which
+ * the samplers then have accepted, and log probabilities. */
+void llm_take_rows(llm_exec *e, int32_t first, int32_t n);
+/* The caller's rows before any is taken: -1, and nothing. */
+void llm_clear_rows(const llm_exec *e);
 /* plan.c */
 void llm_plan_attention(llm_exec *e, const llm_batch *b);
 /* forward.c: the job of a step. */
 void llm_forward(void *exec, int32_t thread, int32_t n_threads);
+/* Thread 0 has done a piece of the step. */
+static inline void llm_note_progress(llm_exec *e, int32_t thread) {
+    if (thread == 0 && e->progress) ++*e->progress;
+}
 /* Returns when q of this kv head's group is rotated and K and V of the step are in the pool. */
 void llm_await_head(llm_exec *e, const llm_layer *layer, int32_t kv_head, int32_t thread);
 /* attend.c: one layer's attention, all rows or only the tiles that have an output row. */

@@ -22,6 +22,7 @@ typedef struct walk {
     llm_exec *e;
     int32_t thread, n_threads; /* of those that take part in the step */
     int32_t n;            /* rows: tokens of the step; in the end only those with logits */
+    int32_t first;        /* the first of them: 0, but for parts of the head */
     const int32_t *token; /* of each row once those were left out, else NULL */
     bool few;             /* the thread computes all rows, in its own buffers; else its share */
     int32_t begin, end;   /* the rows it norms and quantizes */
@@ -97,7 +98,7 @@ static void norm_rows(walk *w, bool add, const float *post_norm, const float *no
     float eps = e->m->h.rms_eps, *in = place_in(w, NULL, n);
     for (int32_t row = w->begin; row < w->end; row++) {
         float *x = x_of(w, row), *h = in + row * n;
-        const float *delta = e->delta + row * n;
+        const float *delta = e->delta + (w->first + row) * n;
         if (add && post_norm) {
             k->rms_norm(delta, post_norm, eps, n, h);
             k->add(x, h, n);
@@ -109,18 +110,34 @@ static void norm_rows(walk *w, bool add, const float *post_norm, const float *no
     }
 }
 
+/* Row `from` of x, of the thread's own or of everybody's, becomes its own row `to`. */
+static void move_x(const walk *w, int32_t to, bool own, int32_t from) {
+    const llm_exec *e = w->e;
+    int64_t n_embd = e->m->h.n_embd;
+    const float *x = own ? e->scratch[w->thread].x : e->x;
+    memmove(x_of(w, to), x + from * n_embd, (size_t)n_embd * sizeof(float));
+}
+
 /* Leaves only the rows whose logits are asked for. All rows of x are there, and no thread writes
  * one of those that another one reads. */
 static void keep_outputs(walk *w) {
     const llm_exec *e = w->e;
-    int64_t n_embd = e->m->h.n_embd;
     bool few = w->few;
     if (e->n_out == w->n) return;
     set_rows(w, e->n_out);
     w->token = e->out_row;
     for (int32_t row = 0; w->few && row < w->n; row++) { /* ascending, so it may be in place */
-        const float *from = few ? e->scratch[w->thread].x : e->x;
-        memmove(x_of(w, row), from + w->token[row] * n_embd, (size_t)n_embd * sizeof(float));
+        move_x(w, row, few, w->token[row]);
+    }
+}
+
+/* Leaves only n of the rows with logits, behind those of the last part. few: all of them were. */
+static void keep_part(walk *w, bool few, int32_t n) {
+    const int32_t *token = w->e->out_row + w->first;
+    set_rows(w, n);
+    w->token = w->few ? NULL : token;
+    for (int32_t row = 0; w->few && row < n; row++) {
+        move_x(w, row, few, few ? w->first + row : token[row]);
     }
 }
 
@@ -276,7 +293,8 @@ static void forward_ffn(walk *w, const llm_layer_turns *turns) {
     LLM_PROFILE_WAIT(e, w->thread, DOWN);
 }
 
-static void forward_head(walk *w) {
+/* The logits of the walk's rows; nobody waits for the last of them. */
+static void multiply_head(walk *w) {
     llm_exec *e = w->e;
     const llm_model *m = e->m;
     const llm_product head[] = {{&m->output, m->output_bias, e->out_logits, m->output.n_rows}};
@@ -292,6 +310,27 @@ static void forward_head(walk *w) {
         m->kernels->softcap(e->out_logits + begin, m->h.final_softcap, end - begin);
     }
     LLM_PROFILE_WORK(e, w->thread, HEAD);
+}
+
+/* More rows of logits than there is memory for come in parts, and go before the next part comes.
+ * The last part is left to the caller. */
+static void forward_head(walk *w) {
+    llm_exec *e = w->e;
+    int32_t left = w->n;
+    bool few = w->few;
+    for (; left > e->part_rows; left -= e->part_rows) {
+        keep_part(w, few, e->part_rows);
+        multiply_head(w);
+        llm_threads_barrier(e->threads, w->thread);
+        if (w->thread == 0) {
+            atomic_store(llm_turns_of(e, e->m->h.n_layers).out, 0);
+            llm_take_rows(e, w->first, w->n);
+        }
+        llm_threads_barrier(e->threads, w->thread);
+        w->first += e->part_rows;
+    }
+    if (w->first) keep_part(w, few, left);
+    multiply_head(w);
 }
 
 void llm_forward(void *exec, int32_t thread, int32_t n_threads) {

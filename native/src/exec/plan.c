@@ -7,7 +7,7 @@ static void add_tiles(const llm_exec *e, const llm_batch *b, int32_t group, llm_
     int32_t n_group = e->m->h.n_heads / e->m->h.n_kv_heads;
     int32_t tile_tokens = max_i32(1, LLM_ATTN_ROWS / n_group);
     int32_t window = e->m->group_window[group];
-    int32_t first_token = 0;
+    int32_t first_token = 0, out = 0;
     for (int32_t s = 0; s < b->n_seqs; s++) {
         for (int32_t i = 0; i < b->seq_n_tokens[s]; i += tile_tokens) {
             llm_tile *t = &p->tiles[p->n_tiles++];
@@ -15,9 +15,8 @@ static void add_tiles(const llm_exec *e, const llm_batch *b, int32_t group, llm_
             t->first_token = first_token + i;
             t->n_tokens = left < tile_tokens ? left : tile_tokens;
             t->first_pos = b->seq_first_pos[s] + i;
-            /* Rows of logits are asked for in runs that end with a sequence: all or the last. */
-            t->has_output = e->n_out == b->n_tokens
-                            || (b->seq_sample[s] && i + tile_tokens >= b->seq_n_tokens[s]);
+            while (out < e->n_out && e->out_row[out] < t->first_token) out++;
+            t->has_output = out < e->n_out && e->out_row[out] < t->first_token + t->n_tokens;
             t->table = b->block_tables + b->table_offset[group * b->n_seqs + s];
             int32_t first_key = window ? max_i32(0, t->first_pos - window + 1) : 0;
             t->block_begin = first_key / LLM_BLOCK_TOKENS;

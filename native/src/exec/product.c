@@ -3,6 +3,7 @@
 
 #define RUNS_LEFT 2    /* runs for each thread that what is left would make at the current size */
 #define LEAST_PANELS 4 /* shorter runs cost more in reading than they gain in balance */
+#define PIECE_PRODUCTS (1LL << 31) /* a thread computes some tenths of a second before it says so */
 #define LEAST_OF_MANY 2 /* many tokens compute long: the last runs are cut to end together */
 
 void llm_quantize_row(const llm_kernels *k, llm_acts *a, int32_t row, int64_t begin, int64_t end,
@@ -42,11 +43,17 @@ static void end_rows(const llm_products *p, const llm_turns *turns, const llm_pr
     }
 }
 
-static void multiply_panels(const llm_exec *e, const llm_acts *a, const llm_products *p,
+static void multiply_panels(llm_exec *e, const llm_acts *a, const llm_products *p,
                             const llm_turns *turns, const llm_product *product, int64_t begin,
                             int64_t end, int32_t thread) {
     int64_t n_rows = product->w->n_rows;
-    e->m->kernels->matmul(product->w, a, begin, end, product->y, n_rows, e->scratch[thread].matmul);
+    int64_t per_panel = LLM_PANEL_ROWS * product->w->n_cols * a->n;
+    int64_t piece = max_i64(LEAST_PANELS, PIECE_PRODUCTS / per_panel);
+    for (int64_t at = begin; at < end; at += piece) {
+        e->m->kernels->matmul(product->w, a, at, min_i64(end, at + piece), product->y, n_rows,
+                              e->scratch[thread].matmul);
+        llm_note_progress(e, thread);
+    }
     int64_t first = begin * LLM_PANEL_ROWS, last = min_i64(end * LLM_PANEL_ROWS, n_rows);
     for (int32_t t = 0; product->bias && t < a->n; t++) {
         e->m->kernels->add(product->y + t * n_rows + first, product->bias + first, last - first);

@@ -1,43 +1,15 @@
-/* act.c: one token's activations to s8 with a scale per 32 or per 256 inputs.
- *
- * amax is compared as integer bits, which orders finite values, infinity and NaN. A block with an
- * infinity or a NaN gets scale NaN and zero values, so that exactly this token's outputs are NaN.
- */
+/* act.c: one token's activations to s8 with a scale per 32 or per 256 inputs. */
 #include "backend/cpu/isa.h"
 
 #include "backend/cpu/cpu.h"
-#include "vec_fold.h"
-
-#define INFINITY_BITS 0x7f800000
-#define SMALLEST_BITS 0x05000000 /* 2^-117: 127 / amax is still finite; below counts as 0 */
-
-/* Scale and its inverse for a block whose largest magnitude has these bits. */
-LLM_INLINE float block_scale(int32_t amax_bits, float *inverse) {
-    *inverse = 0.0f;
-    if (amax_bits < SMALLEST_BITS) return 0.0f;
-    if (amax_bits >= INFINITY_BITS) return llm_bits_f32(0x7fc00000);
-    float amax = llm_bits_f32((uint32_t)amax_bits);
-    *inverse = 127.0f / amax;
-    return amax / 127.0f;
-}
-
-/* q = rint(x * inverse); an inverse of 0 must give 0 even for a NaN x. */
-LLM_INLINE vi quantize16(const float *x, float inverse, int8_t *q) {
-    vi v = inverse == 0.0f ? vi_set1(0) : vf_rint(vf_mul(vf_load(x), vf_set1(inverse)));
-    vi_store_s8(q, v);
-    return v;
-}
+#include "vec_quant.h"
 
 /* Blocks side by side, up to eight: what is done once a block becomes vector code that way. */
 LLM_INLINE void quantize_blocks32(const float *x, const int n, int first, int8_t *q,
                                   llm_act32 *side) {
     int32_t amax[8], sum[8];
     float d[8], inverse[8];
-    for (int b = 0; b < n; b++) {
-        const float *p = x + 32 * b;
-        amax[b] =
-            vi_reduce_max(vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(p)), vf_load(p + 16)));
-    }
+    for (int b = 0; b < n; b++) amax[b] = amax_bits32(x + 32 * b);
     for (int b = 0; b < n; b++) d[b] = block_scale(amax[b], &inverse[b]);
     for (int b = 0; b < n; b++) {
         vi low = quantize16(x + 32 * b, inverse[b], q + 32 * b);

@@ -255,12 +255,6 @@ static void block_scores(pass *s, int j) {
     }
 }
 
-/* Bit t is set when the unit's row sees token t of its block. */
-static uint32_t seen_tokens(const pass *s, int unit) {
-    const int32_t first = s->first[unit], n = s->end[unit] - first;
-    return n == TOKENS ? UINT32_MAX : ((1u << n) - 1) << (first & 31); /* n = 0 where first is 32 */
-}
-
 LLM_INLINE vf final_score(vf raw, const llm_attn *a) {
     vf x = vf_mul(raw, vf_set1(a->scale));
     if (a->softcap != 0)
@@ -275,7 +269,7 @@ static void largest_scores(pass *s, int n_units) {
         const int n = n_units - u0 < 16 ? n_units - u0 : 16;
         for (int u = u0; u < u0 + n; u++) {
             float *p = s->p + u * TOKENS;
-            const uint32_t seen = seen_tokens(s, u);
+            const uint32_t seen = llm_seen_tokens(s->first[u], s->end[u]);
             vf x0 = final_score(vf_load(p), s->a), x1 = final_score(vf_load(p + 16), s->a);
             if (seen != UINT32_MAX) {
                 x0 = vf_select(vm_from_bits(seen & 0xffff), x0, nothing);
@@ -295,7 +289,7 @@ static void weights_of_scores(pass *s, int n_units) {
         const int n = n_units - u0 < 16 ? n_units - u0 : 16;
         for (int u = u0; u < u0 + n; u++) {
             float *p = s->p + u * TOKENS;
-            const uint32_t seen = seen_tokens(s, u);
+            const uint32_t seen = llm_seen_tokens(s->first[u], s->end[u]);
             const vf m = vf_set1(s->m_new[u]);
             vf p0 = vf_exp(vf_sub(vf_load(p), m)), p1 = vf_exp(vf_sub(vf_load(p + 16), m));
             if (seen != UINT32_MAX) {

@@ -11,6 +11,7 @@
 #include "backend/cpu/cpu.h"
 #include "tile_switch.h"
 #include "vec_math.h"
+#include "vec_quant.h"
 
 enum {
     TOKENS = LLM_BLOCK_TOKENS,
@@ -66,19 +67,13 @@ static void rotate_32(const float *x, float *y) {
     for (int i = 0; i < 32; i++) y[i] = a[i] * 0x1.6a09e6p-3f;
 }
 
-/* 32 values to s8, by the rule of activations (act.c); returns the scale. */
+/* 32 values to s8; returns the scale. */
 static float quantize_32(const float *x, int8_t *q) {
-    vi most = vf_absbits_max(vf_absbits_max(vi_set1(0), vf_load(x)), vf_load(x + 16));
-    const int32_t bits = vi_reduce_max(most);
-    if (bits < 0x05000000 || bits >= 0x7f800000) { /* below 2^-117; inf or NaN, shown as NaN */
-        memset(q, 0, 32);
-        return llm_bits_f32(bits < 0x05000000 ? 0 : 0x7fc00000);
-    }
-    const float amax = llm_bits_f32((uint32_t)bits);
-    vf inverse = vf_set1(127.0f / amax);
-    vi_store_s8(q, vf_rint(vf_mul(vf_load(x), inverse)));
-    vi_store_s8(q + 16, vf_rint(vf_mul(vf_load(x + 16), inverse)));
-    return amax / 127.0f;
+    float inverse;
+    const float d = block_scale(amax_bits32(x), &inverse);
+    quantize16(x, inverse, q);
+    quantize16(x + 16, inverse, q + 16);
+    return d;
 }
 
 void LLM_FN(q8_write)(uint8_t *k_block, uint8_t *v_block, int32_t dim, int32_t slot, const float *k,
@@ -263,12 +258,6 @@ void LLM_FN(q8_scores)(const llm_q8_pass *s, const llm_q8_block *b, const uint8_
     }
 }
 
-/* Bit t is set when the row sees token t. */
-static uint32_t seen_tokens(const llm_q8_block *b, int32_t row) {
-    const int32_t first = b->first[row], n = b->end[row] - first;
-    return n == TOKENS ? UINT32_MAX : ((1u << n) - 1) << (first & 31); /* n = 0 where first is 32 */
-}
-
 /* How the scales of V of one group of dims share a scale: a weight of the largest one becomes MOST. */
 typedef struct ratios {
     vf low, high; /* of tokens 0..15 and 16..31 */
@@ -290,7 +279,7 @@ LLM_INLINE void group_weights(llm_q8_pass *s, const llm_q8_block *b, const uint1
     const vf low = vf_load_f16(v_scales), high = vf_load_f16(v_scales + 16);
     const ratios all = ratios_of(low, high);
     for (int32_t r = b->ra; r < b->rb; r++) {
-        const uint32_t seen = seen_tokens(b, r);
+        const uint32_t seen = llm_seen_tokens(b->first[r], b->end[r]);
         ratios x = all;
         if (seen != UINT32_MAX) /* what a row does not see may be NaN */
             x = ratios_of(vf_select(vm_from_bits(seen & 0xffff), low, vf_zero()),

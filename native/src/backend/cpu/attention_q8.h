@@ -30,6 +30,12 @@ typedef struct llm_q8_pass {
     float u_scale[LLM_Q8_GROUPS];
 } llm_q8_pass;
 
+/* Bit t is set when a row that sees tokens [first, end) of a block sees token t. */
+static inline uint32_t llm_seen_tokens(int32_t first, int32_t end) {
+    const int32_t n = end - first; /* 0 where first is 32 */
+    return n == LLM_BLOCK_TOKENS ? UINT32_MAX : ((1u << n) - 1) << (first & 31);
+}
+
 /* Most blocks of a run of a pass with n_rows rows. */
 static inline int32_t llm_q8_run_blocks(int32_t n_rows, int32_t dim) {
     return LLM_Q8_GROUPS / (n_rows * (dim / 32));

@@ -1,4 +1,5 @@
-/* dispatch.c: which instruction sets are compiled in and usable on this CPU. */
+/* dispatch.c: which instruction sets are compiled in and usable on this CPU. llm_isas.h, which CMake
+ * writes, is ISA(name) of each that is compiled in, the best last. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@
 #endif
 
 typedef struct cpu_features {
-    int avx2, avxvnni, avx512, amx, asimd, neon,
-        i8mm; /* the whole set that our kernels of that name need */
+    /* The whole set that our kernels of that name need. */
+    int scalar, avx2, avxvnni, avx512, amx, asimd, neon, i8mm;
     char names[256];
 } cpu_features;
 
@@ -145,31 +146,9 @@ static void detect(cpu_features *f) { (void)f; }
 
 #endif
 
-#define DECLARE(isa) extern const llm_kernels llm_kernels_##isa;
-#if LLM_HAVE_SCALAR
-DECLARE(scalar)
-#endif
-#if LLM_HAVE_AVX2
-DECLARE(avx2)
-#endif
-#if LLM_HAVE_AVXVNNI
-DECLARE(avxvnni)
-#endif
-#if LLM_HAVE_AVX512
-DECLARE(avx512)
-#endif
-#if LLM_HAVE_AMX
-DECLARE(amx)
-#endif
-#if LLM_HAVE_ASIMD
-DECLARE(asimd)
-#endif
-#if LLM_HAVE_NEON
-DECLARE(neon)
-#endif
-#if LLM_HAVE_I8MM
-DECLARE(i8mm)
-#endif
+#define ISA(isa) extern const llm_kernels llm_kernels_##isa;
+#include "llm_isas.h"
+#undef ISA
 
 enum { MAX_ISAS = 6 };
 
@@ -185,31 +164,12 @@ enum { UNKNOWN, BEING_ASKED, KNOWN };
 
 static void ask(usable_isas *u) {
     cpu_features *f = &u->features;
+    f->scalar = 1;
     detect(f);
-#if LLM_HAVE_SCALAR
-    u->tables[u->n++] = &llm_kernels_scalar;
-#endif
-#if LLM_HAVE_AVX2
-    if (f->avx2) u->tables[u->n++] = &llm_kernels_avx2;
-#endif
-#if LLM_HAVE_AVXVNNI
-    if (f->avxvnni) u->tables[u->n++] = &llm_kernels_avxvnni;
-#endif
-#if LLM_HAVE_AVX512
-    if (f->avx512) u->tables[u->n++] = &llm_kernels_avx512;
-#endif
-#if LLM_HAVE_AMX
-    if (f->amx) u->tables[u->n++] = &llm_kernels_amx;
-#endif
-#if LLM_HAVE_ASIMD
-    if (f->asimd) u->tables[u->n++] = &llm_kernels_asimd;
-#endif
-#if LLM_HAVE_NEON
-    if (f->neon) u->tables[u->n++] = &llm_kernels_neon;
-#endif
-#if LLM_HAVE_I8MM
-    if (f->i8mm) u->tables[u->n++] = &llm_kernels_i8mm;
-#endif
+#define ISA(isa)                                                                                   \
+    if (f->isa) u->tables[u->n++] = &llm_kernels_##isa;
+#include "llm_isas.h"
+#undef ISA
 }
 
 static const usable_isas *usable(void) {

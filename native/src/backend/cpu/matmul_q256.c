@@ -6,7 +6,7 @@
  *   acc = fma(d_w * d_a, t, acc)
  *   acc = fma(-dmin_w * d_a, (float)sum of m_g * sum_g(a), acc)      for types with mins
  */
-#include "backend/cpu/tile.h"
+#include "backend/cpu/few_tiles.h"
 
 /* -z * (sum of a over group g) */
 LLM_INLINE vi start256(const llm_unpacking *u, const llm_act256 *a, int g) {
@@ -236,8 +236,9 @@ LLM_INLINE void finish_part(const llm_unpacking *u, const llm_folded *f, const l
     }
 }
 
-/* Up to 16 tokens on AMX tiles: all dots of a superblock, then the sums, token by token. The next
- * superblock is unpacked between the two, so that nobody waits for the tiles. */
+/* Up to 16 tokens: all dots of a superblock, then the sums, token by token. The next superblock is
+ * unpacked between the two, so that nobody waits for the tiles. Not for groups of 16 inputs, which take
+ * twice the stores: these eat the gain. */
 LLM_INLINE void few_tiles256(const llm_unpacking *u, llm_scale_reader read,
                              const llm_panel_job *job, int32_t i) {
     const llm_acts *x = job->x;
@@ -250,12 +251,7 @@ LLM_INLINE void few_tiles256(const llm_unpacking *u, llm_scale_reader read,
         const llm_unpacked *now = s->unpacked + sb % 2;
         const int8_t *q = x->q[LLM_ACT_Q256] + 256 * sb * x->n;
         const llm_act256 *a = x->a256 + sb * x->n;
-        for (int g = 0; g < 8; g += 2) {
-            tiles_dot(0, now->w + 512 * g, q + 32 * g);
-            tiles_dot(1, now->w + 512 * (g + 1), q + 32 * (g + 1));
-            tiles_store(0, s->dots[g]);
-            tiles_store(1, s->dots[g + 1]);
-        }
+        dot_groups(s, now->w, q, 8);
         if (sb + 1 < n_sb)
             unpack256(u, read, panel_superblock(job, i, sb + 1, 256), true,
                       s->unpacked + (sb + 1) % 2);
@@ -272,25 +268,6 @@ LLM_INLINE void few_tiles256(const llm_unpacking *u, llm_scale_reader read,
     }
     for (int32_t t = 0; t < x->n; t++) store_rows(job, i, t, vf_load(sums[t]));
 }
-
-#endif
-
-/* Whether the job was done that way. Groups of 16 inputs take twice the stores, which eat the gain. */
-LLM_INLINE bool on_few_tiles256(const llm_unpacking *u, llm_scale_reader read,
-                                const llm_panel_job *job) {
-#ifdef LLM_TILES
-    if (job->x->n <= LLM_FUSED || job->x->n > LLM_TILES || u->group != 32) return false;
-    tiles_open(32, job->x->n);
-    for (int32_t i = 0; i < job->n_panels; i++) few_tiles256(u, read, job, i);
-    tiles_close();
-    return true;
-#else
-    (void)u, (void)read, (void)job;
-    return false;
-#endif
-}
-
-#ifdef LLM_TILES
 
 /* A tile of f again, group by group. */
 LLM_INLINE void tile_by_groups(const llm_unpacking *u, llm_scale_reader read,
@@ -417,8 +394,9 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
     }                                                                                              \
     static void panels_##name(const llm_panel_job *job) {                                          \
         const llm_unpacking *u = &unpacking_##name;                                                \
-        if (on_few_tiles256(u, scales_##name, job)) return;                                        \
-        if (job->x->n > LLM_FUSED)                                                                 \
+        if (group == 32 && takes_few_tiles(job))                                                   \
+            LLM_FEW_TILES(job, few_tiles256, u, scales_##name, job)                                \
+        else if (job->x->n > LLM_FUSED)                                                            \
             many256(u, scales_##name, job);                                                        \
         else                                                                                       \
             LLM_FEW_PANELS(job, few256, u, type, job)                                              \

@@ -5,7 +5,7 @@
  *   acc = fma(d_w * d_a, (float)dot, acc)
  *   acc = fma(m_w, d_a * (float)sum(a), acc)      for types with a min
  */
-#include "backend/cpu/tile.h"
+#include "backend/cpu/few_tiles.h"
 
 LLM_INLINE vi start32(const llm_unpacking *u, const llm_act32 *a, int b) {
     return u->zero == 8     ? vi_set1(a->neg8[b])
@@ -132,8 +132,8 @@ LLM_INLINE void amx32(const llm_unpacking *u, const llm_unpacked *s, int nb, con
     for (int t = 0; t < LLM_TILES; t++) vf_store(sums[t], acc[t]);
 }
 
-/* Up to 16 tokens on AMX tiles: all dots of a superblock, then the sums, token by token. The next
- * superblock is unpacked between the two, so that nobody waits for the tiles. */
+/* Up to 16 tokens: all dots of a superblock, then the sums, token by token. The next superblock is
+ * unpacked between the two, so that nobody waits for the tiles. */
 LLM_INLINE void few_tiles32(const llm_unpacking *u, const llm_panel_job *job, int32_t i) {
     const llm_acts *x = job->x;
     llm_scratch *s = scratch_of(job);
@@ -146,12 +146,7 @@ LLM_INLINE void few_tiles32(const llm_unpacking *u, const llm_panel_job *job, in
         const llm_unpacked *now = s->unpacked + sb % 2;
         const int8_t *q = x->q[LLM_ACT_Q32] + 256 * sb * x->n;
         const llm_act32 *a = x->a32 + sb * x->n;
-        for (int b = 0; b < nb; b += 2) {
-            tiles_dot(0, now->w + 512 * b, q + 32 * b);
-            if (b + 1 < nb) tiles_dot(1, now->w + 512 * (b + 1), q + 32 * (b + 1));
-            tiles_store(0, s->dots[b]);
-            if (b + 1 < nb) tiles_store(1, s->dots[b + 1]);
-        }
+        dot_groups(s, now->w, q, nb);
         int64_t left = n_blocks - 8 * (sb + 1);
         next = left < 0 ? 0 : left < 8 ? (int)left : 8;
         if (next > 0)
@@ -171,20 +166,6 @@ LLM_INLINE void few_tiles32(const llm_unpacking *u, const llm_panel_job *job, in
 }
 
 #endif
-
-/* Whether the job was done that way. */
-LLM_INLINE bool on_few_tiles32(const llm_unpacking *u, const llm_panel_job *job) {
-#ifdef LLM_TILES
-    if (job->x->n <= LLM_FUSED || job->x->n > LLM_TILES) return false;
-    tiles_open(32, job->x->n);
-    for (int32_t i = 0; i < job->n_panels; i++) few_tiles32(u, job, i);
-    tiles_close();
-    return true;
-#else
-    (void)u, (void)job;
-    return false;
-#endif
-}
 
 /* The unpacked superblock sb of the job's panels with its tokens. */
 LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int nb,
@@ -238,8 +219,9 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
 #define TYPE(name, zero, book, mins)                                                               \
     static void panels_##name(const llm_panel_job *job) {                                          \
         static const llm_unpacking u = {&llm_layout_##name, zero, book, mins, 32};                 \
-        if (on_few_tiles32(&u, job)) return;                                                       \
-        if (job->x->n > LLM_FUSED)                                                                 \
+        if (takes_few_tiles(job))                                                                  \
+            LLM_FEW_TILES(job, few_tiles32, &u, job)                                               \
+        else if (job->x->n > LLM_FUSED)                                                            \
             many32(&u, job);                                                                       \
         else                                                                                       \
             LLM_FEW_PANELS(job, few32, &u, job)                                                    \

@@ -1,12 +1,13 @@
 /* vec_math.h: exp, tanh and sigmoid over vf, from additions, multiplications and fused
  * multiply-adds only, so that every instruction set gives the same bits and a lane does not depend
- * on its neighbours. The coefficients are least-maximum fits made for this file. */
+ * on its neighbours. The coefficients are least-maximum fits made for this file. How exact they are
+ * stands in docs/ARITHMETIC.md. */
 #ifndef LLM_VEC_MATH_H
 #define LLM_VEC_MATH_H
 
 #include "vec_f32.h"
 
-/* e^x for x <= 88, within 1 ulp; 0 below -87.33 (results would be subnormal, and slow), so also
+/* e^x for x <= 88; 0 below -87.33 (results would be subnormal, and slow), so also
  * for -inf; NaN for NaN; exactly 1 for 0.
  * x = n ln 2 + r, |r| <= 0.347; n + 127 is left in the low bits of t by adding 1.5 * 2^23 + 127. */
 LLM_INLINE vf vf_exp(vf x) {
@@ -24,7 +25,7 @@ LLM_INLINE vf vf_exp(vf x) {
     return vf_select(vf_lt(x, vf_set1(-87.33f)), vf_zero(), e);
 }
 
-/* 1 / d for 1 <= d <= 2^120, within 1 ulp. A division would be exact but three times as slow. */
+/* 1 / d for 1 <= d <= 2^120. A division would be three times as slow. */
 LLM_INLINE vf vf_reciprocal(vf d) {
     const vf one = vf_set1(1.0f);
     vf y = vi_as_f(vi_sub(vi_set1(0x7ef311c3), vf_bits(d))); /* within 12 % */

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localllm.cli.repl.attachments import MAX_BYTES, attach
+from localllm.attachments import MAX_BYTES, attach, completions
 from localllm.errors import ArgumentError, FileError, LocalLLMError
 
 
@@ -79,7 +79,7 @@ def test_a_missing_file_is_an_error(here: Path, name: str) -> None:
         ("a.bin", b"\0\1\2", "not a text file"),
         ("b.txt", b"caf\xe9", "not a text file"),
         ("c.txt", b"a" * (MAX_BYTES + 1), "1,048,577 bytes, and an attachment may have 1,048,576"),
-        ("d.pdf", b"%PDF-1.7\n\0", "not a text file"),
+        ("d.bin", b"%PDF-1.7\n\0", "not a text file"),
     ],
 )
 def test_refused(here: Path, name: str, content: bytes, message: str) -> None:
@@ -146,3 +146,48 @@ def test_nothing_is_written(here: Path) -> None:
     before = {path: path.stat()[stat.ST_MTIME] for path in here.iterdir()}
     text_of("@notes.txt")
     assert {path: path.stat()[stat.ST_MTIME] for path in here.iterdir()} == before
+
+
+def pdf_of(text: str) -> bytes:
+    """A PDF of one page with a line of text."""
+    stream = f"BT /F1 24 Tf 72 700 Td ({text}) Tj ET".encode()
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        b"/Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    out, offsets = b"%PDF-1.4\n", []
+    for n, each in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (n, each)
+    begin = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    end = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n"
+    return out + end % (len(objects) + 1, begin)
+
+
+def test_text_of_a_pdf(here: Path) -> None:
+    (here / "paper.PDF").write_bytes(pdf_of("Hello from page one"))
+    attached = attach("@paper.PDF what is it?")
+    assert attached.words == "paper.PDF what is it?"
+    assert attached.files == [("paper.PDF", "Hello from page one")]
+    (here / "empty.pdf").write_bytes(pdf_of(""))
+    (here / "bad.pdf").write_bytes(b"%PDF-1.7\nnothing that follows its rules")
+    for name in ("empty.pdf", "bad.pdf"):
+        with pytest.raises(ArgumentError, match=name) as caught:
+            attach(f"@{name}")
+        assert caught.value.hint
+
+
+def test_completions(here: Path) -> None:
+    (here / "a b.txt").write_text("x")
+    (here / "folder").mkdir()
+    assert completions("see @no") == (3, [("@notes.txt", "notes.txt")])
+    assert completions("@a") == (2, [('@"a b.txt"', "a b.txt")])
+    assert completions("@fo") == (3, [("@folder/", "folder/")])
+    assert completions("mail@no") == (0, [])
+    assert completions("@none") == (5, [])

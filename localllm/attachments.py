@@ -7,15 +7,19 @@ mention of a person, stays as it is. `\\@` is an @ that names nothing.
 
 from __future__ import annotations
 
+import os
 import re
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localllm.cli import output
-from localllm.errors import ArgumentError, FileError
+from localllm.errors import ArgumentError, FileError, LocalLLMError
+from localllm.plain_text import escape_line, size_text
 
 MAX_BYTES = 1 << 20
+MAX_PDF_BYTES = 64 << 20
+_MAX_FILES = 200  # that are offered
 PICTURES = frozenset(["bmp", "gif", "jpeg", "jpg", "png", "webp"])
 _DOCUMENTS = PICTURES | {
     *("c", "cc", "cfg", "conf", "cpp", "css", "csv", "diff", "docx", "go", "h", "hpp", "htm"),
@@ -28,17 +32,30 @@ _REFERENCE = re.compile(
                        | (?P<bare>(?:\\\ |[^\s"'])+) )""",
     re.VERBOSE,
 )
+_UNFINISHED = re.compile(r"""(?:^|(?<=\s))@(?:"(?P<quoted>[^"\n]*)|(?P<bare>(?:\\ |[^\s"'])*))$""")
 _AFTER = ".,;:!?)]}"  # what a sentence may put after a name
 _HINT = r"To send an @ that names no file: \@"
 
 
 @dataclass
 class Attached:
-    """A message with its attachments. told: a line for the user about each."""
+    """A message with its attachments. words: what was written; files: (name, text) of each file
+    but the pictures; told: a line for the user about each."""
 
-    text: str
+    words: str
+    files: list[tuple[str, str]] = field(default_factory=list)
     pictures: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What the model reads: the words, and below them the files."""
+        return with_files(self.words, self.files)
+
+
+def with_files(words: str, files: Iterable[tuple[str, str]]) -> str:
+    """A message with the texts of its files, each in a fenced block under its name."""
+    return "\n\n".join([words, *(_block(name, content) for name, content in files)])
 
 
 def attach(text: str) -> Attached:
@@ -46,7 +63,7 @@ def attach(text: str) -> Attached:
     `ArgumentError` for one that is too large or no text. Pictures are only named: whether they can
     be looked at is the session's to say."""
     attached = Attached("")
-    blocks: dict[Path, str] = {}
+    taken_in: set[Path] = set()
 
     def taken(match: re.Match[str]) -> str:
         if match["escaped"]:
@@ -56,12 +73,12 @@ def attach(text: str) -> Attached:
         if name is None:
             return match[0]
         path = Path(name).expanduser()
-        if path not in blocks:
-            blocks[path] = _block(name, path, attached)
+        if path not in taken_in:
+            taken_in.add(path)
+            _take(name, path, attached)
         return path.name + rest
 
-    text = _REFERENCE.sub(taken, text)
-    attached.text = "\n\n".join([text, *(block for block in blocks.values() if block)])
+    attached.words = _REFERENCE.sub(taken, text)
     return attached
 
 
@@ -85,23 +102,28 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def _block(name: str, path: Path, attached: Attached) -> str:
-    """The text to add for a file; for a picture nothing, as it goes beside the text."""
-    shown = output.escape_line(name[:200])
+def _take(name: str, path: Path, attached: Attached) -> None:
+    shown = escape_line(name[:200])
     if path.suffix[1:].lower() in PICTURES:
         size = _regular_size(path, shown)
         attached.pictures.append(str(path.absolute()))
-        attached.told.append(f"attached {shown} ({output.size_text(size)})")
-        return ""
+        attached.told.append(f"attached {shown} ({size_text(size)})")
+        return
     content = _text(path, shown)
-    attached.told.append(f"attached {shown} ({output.size_text(len(content.encode()))})")
+    attached.told.append(f"attached {shown} ({size_text(len(content.encode()))})")
+    attached.files.append((path.name, content))
+
+
+def _block(name: str, content: str) -> str:
     longest = max((len(run) for run in re.findall("`+", content)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{output.escape_line(path.name)}:\n{fence}\n{content.removesuffix(chr(10))}\n{fence}"
+    return f"{escape_line(name)}:\n{fence}\n{content.removesuffix(chr(10))}\n{fence}"
 
 
 def _text(path: Path, shown: str) -> str:
     size = _regular_size(path, shown)
+    if path.suffix.lower() == ".pdf":
+        return _pdf_text(path, shown, size)
     if size > MAX_BYTES:
         raise ArgumentError(
             f"{shown} has {size:,} bytes, and an attachment may have {MAX_BYTES:,}",
@@ -122,6 +144,71 @@ def _text(path: Path, shown: str) -> str:
             f"{shown} is not a text file", "Attach text in UTF-8, or convert the file first."
         )
     return text.replace("\r\n", "\n")
+
+
+def _pdf_text(path: Path, shown: str, size: int) -> str:
+    """The text of a PDF, page by page."""
+    if size > MAX_PDF_BYTES:
+        raise ArgumentError(
+            f"{shown} has {size:,} bytes, and a PDF may have {MAX_PDF_BYTES:,}",
+            "Attach a part of it.",
+        )
+    import logging
+
+    from pypdf import PdfReader
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings would cross the screen
+    try:
+        pages, room = [], MAX_BYTES
+        for page in PdfReader(path).pages:
+            pages.append(page.extract_text().strip())
+            room -= len(pages[-1].encode("utf-8", "replace"))
+            if room < 0:
+                raise ArgumentError(
+                    f"the text of {shown} has more than {MAX_BYTES:,} bytes", "Attach a part of it."
+                )
+    except LocalLLMError:
+        raise
+    except OSError as e:
+        raise FileError(f"cannot read {shown}: {e.strerror or e}", _HINT) from e
+    except Exception as e:  # the reader raises whatever a damaged file leads it to
+        raise ArgumentError(
+            f"cannot read the PDF {shown}: {str(e)[:200] or type(e).__name__}",
+            "Convert it to text first.",
+        ) from e
+    text = "\n\n".join(page for page in pages if page)
+    if not text:
+        raise ArgumentError(
+            f"{shown} holds no text, only pictures perhaps", "Convert it to text first."
+        )
+    return text.encode("utf-8", "replace").decode()
+
+
+def completions(text: str) -> tuple[int, list[tuple[str, str]]]:
+    """What may take the place of an `@file` that a text ends with: how many characters it
+    replaces, and (text, name) of each file. Nothing where the text does not end with one."""
+    match = _UNFINISHED.search(text)
+    return (len(match[0]), list(_files(match))) if match else (0, [])
+
+
+def _files(match: re.Match[str]) -> Iterator[tuple[str, str]]:
+    typed = match["quoted"] if match["quoted"] is not None else match["bare"].replace("\\ ", " ")
+    head, _, begin = typed.rpartition("/")
+    folder = head + "/" if "/" in typed else ""
+    try:
+        names = sorted(
+            entry.name + ("/" if entry.is_dir() else "")
+            for entry in os.scandir(Path(folder or ".").expanduser())
+            if entry.name.startswith(begin) and (begin or not entry.name.startswith("."))
+        )
+    except (OSError, ValueError, RuntimeError):
+        return
+    for name in names[:_MAX_FILES]:
+        if escape_line(name) != name or '"' in name:
+            continue  # cannot be typed either
+        whole = folder + name
+        quoted = match["quoted"] is not None or any(c.isspace() or c == "'" for c in whole)
+        yield (f'@"{whole}' + ("" if name.endswith("/") else '"') if quoted else f"@{whole}"), name
 
 
 def _regular_size(path: Path, shown: str) -> int:

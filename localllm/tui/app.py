@@ -1,0 +1,324 @@
+"""The application: the model that is open, the conversations, and the screens over them."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import App, SystemCommand
+from textual.driver import Driver
+from textual.message import Message
+from textual.screen import Screen
+from textual.worker import get_current_worker
+
+from localllm import paths
+from localllm.errors import CancelledError, LocalLLMError
+from localllm.plain_text import escape_line
+from localllm.tui import themes
+from localllm.tui.conversations.store import Conversations
+from localllm.tui.keys import KEYS
+from localllm.tui.opening import AnySession, Beginning, Described, LoadOptions, Opener
+from localllm.tui.terminal_driver import lasting
+
+if TYPE_CHECKING:
+    from localllm.tui.library import Library
+    from localllm.tui.pulls import Pull, Pulls
+
+
+class ChatApp(App[None]):
+    """Answers come from `session`, which `load` replaces in the background."""
+
+    TITLE = "localllm"
+    CSS_PATH = "tui.tcss"
+    ENABLE_COMMAND_PALETTE = True
+
+    class Loading(Message):
+        """How far the load of a model is, from 0 to 1."""
+
+        def __init__(self, label: str, share: float) -> None:
+            super().__init__()
+            self.label, self.share = label, share
+
+    class Loaded(Message):
+        """Another model answers from now on."""
+
+    class LoadFailed(Message):
+        """A model could not be opened. The one before is open again, if there was one."""
+
+        def __init__(self, name: str, error: LocalLLMError) -> None:
+            super().__init__()
+            self.name, self.error = name, error
+
+    class Said(Message):
+        """A plain line on what was chosen when a model was loaded."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class PullEnded(Message):
+        """A pull is over, and the screen that shows it may be gone."""
+
+        def __init__(self, pull: Pull) -> None:
+            super().__init__()
+            self.pull = pull
+
+    class StoreChanged(Message):
+        """The conversations have trouble, or have it no longer, or there is a note on them."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        store: Conversations,
+        beginning: Beginning | None = None,
+        *,
+        conversation: int | None = None,
+        config: Path | None = None,
+        library: Library | None = None,
+        pulls: Pulls | None = None,
+    ) -> None:
+        super().__init__()
+        self._library, self._pulls = library, pulls
+        if pulls is not None:
+            pulls.watch(self._pull_changed)
+        self.opener, self.store = opener, store
+        self.beginning = beginning or Beginning()
+        self.options: LoadOptions = self.beginning.options
+        self.config = config or paths.current().config
+        self.session: AnySession | None = None
+        self.described: Described | None = None
+        self.model = ""  # the name of the open one, or of the one that is being opened
+        self.loading = False
+        self._conversation = conversation
+
+    # ---- the beginning and the end
+
+    def get_driver_class(self) -> type[Driver]:
+        """See `terminal_driver`."""
+        return lasting(super().get_driver_class())
+
+    def on_mount(self) -> None:
+        from localllm.tui.screens.chat import ChatScreen
+
+        found, problems = themes.own_themes(self.config)
+        for theme in found:
+            self.register_theme(theme)
+        name = themes.chosen(self.config)
+        self.theme = name if name in self.available_themes else themes.DEFAULT
+        self.push_screen(ChatScreen(self._conversation))
+        for problem in problems:
+            self.notify(escape_line(problem.message), severity="warning", markup=False)
+        self._watch_signals()
+        self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
+        self.loading = True  # a question that comes before the model waits for it
+
+    def begin_load(self) -> None:
+        """Opens the model to begin with. Called when the first screen is painted: what a load
+        imports would hold it up."""
+        self.run_worker(self._load_default, thread=True, group="load", exit_on_error=False)
+
+    def _watch_signals(self) -> None:
+        """A terminal that is closed ends the program in order."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        for name in ("SIGHUP", "SIGTERM"):
+            if hasattr(signal, name):
+                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.add_signal_handler(
+                        getattr(signal, name), lambda: self.run_worker(self.action_quit())
+                    )
+
+    async def action_quit(self) -> None:
+        """Leaves: an answer that runs is ended, what is there of it is kept."""
+        from localllm.tui.screens.chat import ChatScreen
+
+        for screen in self.screen_stack:
+            if isinstance(screen, ChatScreen):
+                await screen.end_answer()
+        if self._pulls is not None:
+            self._pulls.close()
+        self.exit()
+
+    # ---- the model
+
+    @property
+    def library(self) -> Library:
+        """The models that there are."""
+        if self._library is None:
+            from localllm.tui.library import LocalLibrary, ServedLibrary
+
+            local = self.opener.is_local
+            self._library = (
+                LocalLibrary(paths.current(), self._held_bytes)
+                if local
+                else ServedLibrary(self.opener)
+            )
+        return self._library
+
+    def _held_bytes(self) -> int:
+        """Memory that is given back when the open model is closed, at the least."""
+        session = self.session
+        return session.info.weight_bytes if session is not None else 0
+
+    @property
+    def pulls(self) -> Pulls | None:
+        """The pulls of this program; None where nothing can be pulled."""
+        if self._pulls is None and self.opener.is_local:
+            from localllm.tui.pulls import Pulls, StoreBring
+
+            self._pulls = Pulls(StoreBring(paths.current()))
+            self._pulls.watch(self._pull_changed)
+        return self._pulls
+
+    def _pull_changed(self, pull: Pull) -> None:
+        """From a pull's thread."""
+        if pull.is_over:
+            self.post_message(self.PullEnded(pull))
+
+    def on_chat_app_pull_ended(self, event: PullEnded) -> None:
+        from localllm.tui.screens.models import ModelsScreen
+
+        if not any(isinstance(screen, ModelsScreen) for screen in self.screen_stack):
+            self.notify(
+                escape_line(event.pull.sentence)[:600],
+                severity="error" if event.pull.error else "information",
+                timeout=15 if event.pull.error else 5,
+                markup=False,
+            )
+
+    @property
+    def pull_line(self) -> str:
+        """What is said of the pulls beside other figures."""
+        return self._pulls.line() if self._pulls is not None else ""
+
+    @property
+    def model_label(self) -> str:
+        """The open model's name for people, escaped; of a path its last part."""
+        label = self.described.label if self.described else self.model
+        return escape_line((label.rpartition("/")[2] if label.startswith("/") else label)[:80])
+
+    def load(self, name: str, options: LoadOptions | None = None) -> None:
+        """Opens a model in the background; `Loaded` or `LoadFailed` follows."""
+        if options is not None:
+            self.options = options
+        self.loading = True
+        self.run_worker(
+            lambda: self._load(name, self.options), thread=True, group="load", exclusive=True,
+            exit_on_error=False,
+        )  # fmt: skip
+
+    def _load_default(self) -> None:
+        try:
+            name = self.opener.default()
+        except LocalLLMError as e:
+            self.loading = False
+            self._post(self.LoadFailed("", e))
+            return
+        if name is None:
+            self.loading = False
+            self.call_from_thread(self.choose_model)
+        else:
+            self.call_from_thread(self.load, name)
+
+    def choose_model(self) -> None:
+        """Shows the models."""
+        chat = self.screen_stack[-1] if self.screen_stack else None
+        action = getattr(chat, "action_models", None)
+        if action is not None:
+            action()
+
+    def _load(self, name: str, options: LoadOptions) -> None:
+        worker = get_current_worker()
+        old, old_name = self.session, self.model
+        try:
+            described = self.opener.describe(name)
+            self._post(self.Loading(described.label, 0.0))
+            if old is not None:
+                self.session = None
+                old.close()
+            session = self._opened(name, described, options)
+        except LocalLLMError as e:
+            if worker.is_cancelled:
+                return
+            self._reopen(old, old_name)
+            self.loading = False
+            if not isinstance(e, CancelledError):
+                self._post(self.LoadFailed(name, e))
+            return
+        except Exception as e:
+            self.loading = False
+            self._post(
+                self.LoadFailed(name, LocalLLMError(f"internal error: {type(e).__name__}: {e}"))
+            )
+            return
+        self.session, self.described, self.model, self.loading = session, described, name, False
+        self._post(self.Loaded())
+
+    def _opened(self, name: str, described: Described, options: LoadOptions) -> AnySession:
+        worker = get_current_worker()
+        return self.opener.open(
+            name,
+            options,
+            progress=lambda share: self._post(self.Loading(described.label, share)),
+            notice=lambda text: self._post(self.Said(text)),
+            cancelled=lambda: worker.is_cancelled,
+        )
+
+    def _reopen(self, old: AnySession | None, name: str) -> None:
+        """The model before comes back where another could not be opened."""
+        if old is None or self.session is not None or not name:
+            return
+        with contextlib.suppress(LocalLLMError):
+            self.session = self._opened(name, self.opener.describe(name), self.options)
+
+    def _post(self, message: Message) -> None:
+        """From a worker: tells the chat."""
+        self.call_from_thread(self._tell, message)
+
+    def _tell(self, message: Message) -> None:
+        from localllm.tui.screens.chat import ChatScreen
+
+        for screen in self.screen_stack:
+            if isinstance(screen, ChatScreen):
+                screen.post_message(message)
+
+    # ---- the palette and the colours
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Every action of the table of keys that the screen has."""
+        for row in KEYS:
+            if row.action and row.where == "everywhere":
+                name = row.action.removeprefix("app.").partition("(")[0]
+                if hasattr(screen, f"action_{name}") or hasattr(self, f"action_{name}"):
+                    yield SystemCommand(
+                        row.label,
+                        f"{row.help or row.label} ({row.shown})",
+                        lambda action=row.action: self.run_worker(screen.run_action(action)),
+                    )
+        for name in sorted(self.available_themes):
+            yield SystemCommand(
+                f"Theme: {name}", "Changes the colours", lambda name=name: self.use_theme(name)
+            )
+
+    def action_theme(self) -> None:
+        """The next theme."""
+        names = sorted(self.available_themes)
+        self.use_theme(names[(names.index(self.theme) + 1) % len(names)])
+
+    def use_theme(self, name: str) -> None:
+        """Changes the colours, also for the next time."""
+        self.theme = name
+        self.notify(f"Theme: {name}", timeout=2, markup=False)
+        self.run_worker(lambda: self._keep_theme(name), thread=True, exit_on_error=False)
+
+    def _keep_theme(self, name: str) -> None:
+        try:
+            themes.choose(self.config, name)
+        except (LocalLLMError, OSError) as e:
+            self.call_from_thread(
+                self.notify, f"the choice is not kept: {e}", severity="warning", markup=False
+            )

@@ -1,0 +1,1 @@
+"""What fills the terminal: one screen a file."""

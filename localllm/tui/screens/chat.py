@@ -1,0 +1,296 @@
+"""The chat screen: where the other screens and panels are reached from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Footer
+
+from localllm.plain_text import escape_line
+from localllm.tui.answering import Answering
+from localllm.tui.dialogue import asked, kept_figures, parameters
+from localllm.tui.keys import bindings
+from localllm.tui.live import History, Sampler
+from localllm.tui.screens.chat_actions import Actions
+from localllm.tui.widgets.live_bar import LiveBar
+
+if TYPE_CHECKING:
+    from localllm.tui.comparing import Compared
+    from localllm.tui.opening import AnySession, Described
+    from localllm.tui.widgets.sidebar import Sidebar
+
+_LIVE_S = 0.5
+_WIDE = 100
+"""Cells from which the list of conversations stays beside the messages."""
+
+
+class ChatScreen(Actions):
+    """The screen that is always there."""
+
+    BINDINGS = bindings("everywhere")
+
+    def __init__(self, conversation: int | None = None) -> None:
+        super().__init__(conversation)
+        self.history = History()
+        self._sampler = Sampler()
+        self._live = LiveBar()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="main"):
+            yield self._title
+            yield self.transcript
+            yield self._status
+            yield self.composer
+            yield self._live
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        self.set_interval(_LIVE_S, self._watch)
+        if self.app.size.width >= _WIDE:
+            self.call_after_refresh(self._show_sidebar)
+
+    # ---- conversations
+
+    def action_stop(self) -> None:
+        """In the list of conversations, out of what is entered there first."""
+        sidebar = self._focused_sidebar()
+        if sidebar is not None:
+            sidebar.action_leave()
+        else:
+            super().action_stop()
+
+    def action_page(self, pages: int) -> None:
+        """Of the list of conversations, where that has the focus."""
+        sidebar = self._focused_sidebar()
+        if sidebar is not None:
+            sidebar.page(pages)
+        else:
+            super().action_page(pages)
+
+    def _focused_sidebar(self) -> Sidebar | None:
+        sidebar, focused = self.sidebar, self.focused
+        if sidebar is None or focused is None or not sidebar.display:
+            return None
+        return sidebar if sidebar in focused.ancestors_with_self else None
+
+    @property
+    def sidebar(self) -> Sidebar | None:
+        """The list of conversations, once it was shown."""
+        found = self.query("Sidebar")
+        return cast("Sidebar", found.first()) if found else None
+
+    async def _show_sidebar(self) -> Sidebar:
+        sidebar = self.sidebar
+        if sidebar is None:
+            from localllm.tui.widgets.sidebar import Sidebar
+
+            sidebar = Sidebar(self.app.store, id="sidebar")
+            sidebar.current = self.conversation.id if self.conversation else None
+            await self.mount(sidebar, before="#main")
+        sidebar.display = True
+        return sidebar
+
+    async def action_sidebar(self) -> None:
+        sidebar = self.sidebar
+        if sidebar is not None and sidebar.display:
+            self._leave_sidebar(sidebar, hide=True)
+        else:
+            (await self._show_sidebar()).list.focus()
+
+    def _leave_sidebar(self, sidebar: Sidebar, *, hide: bool) -> None:
+        sidebar.display = not hide
+        self.composer.editor.focus()
+
+    def changed(self) -> None:
+        if (sidebar := self.sidebar) is not None:
+            sidebar.current = self.conversation.id if self.conversation else None
+            sidebar.reload()
+
+    async def on_sidebar_chosen(self, event: Sidebar.Chosen) -> None:
+        event.stop()
+        await self.show_conversation(event.conversation)
+        if (sidebar := self.sidebar) is not None:
+            self._leave_sidebar(sidebar, hide=self.app.size.width < _WIDE)
+
+    def on_sidebar_changed(self, event: Sidebar.Changed) -> None:
+        event.stop()
+        self.renew()
+        self.show_lines()
+
+    async def on_sidebar_deleted(self, event: Sidebar.Deleted) -> None:
+        event.stop()
+        if self.conversation is not None and self.conversation.id == event.conversation:
+            await self.show_conversation(None)
+
+    def on_sidebar_export_wanted(self, event: Sidebar.ExportWanted) -> None:
+        event.stop()
+        self.export(event.conversation)
+
+    def on_sidebar_left(self, event: Sidebar.Left) -> None:
+        event.stop()
+        if (sidebar := self.sidebar) is not None:
+            self._leave_sidebar(sidebar, hide=self.app.size.width < _WIDE)
+
+    def action_search(self, text: str = "") -> None:
+        from localllm.tui.conversations.kinds import Hit
+        from localllm.tui.screens.search import SearchScreen
+
+        async def found(hit: Hit | None) -> None:
+            if hit is not None:
+                await self.show_conversation(hit.conversation, at=hit.message)
+
+        self.app.push_screen(SearchScreen(self.app.store, text), found)
+
+    def action_export(self, path: str = "") -> None:
+        if self.conversation is not None:
+            self.export(self.conversation.id, path)
+
+    def export(self, conversation: int, path: str = "") -> None:
+        """Asks where to, and writes a conversation to a file."""
+        from localllm.tui.screens.transfer import ExportScreen
+
+        def done(written: Path | None) -> None:
+            if written is not None:
+                self.app.notify(f"Exported {escape_line(str(written))}", markup=False)
+
+        opened = self.app.store.open(conversation, 1)
+        self.app.push_screen(ExportScreen(self.app.store, opened.conversation, path), done)
+
+    def action_import(self) -> None:
+        from localllm.tui.conversations.importing import Imported
+        from localllm.tui.screens.transfer import ImportScreen
+
+        def done(imported: Imported | None) -> None:
+            if imported is not None:
+                n = len(imported.conversations)
+                notes = "".join(f"\n{escape_line(note)}" for note in imported.notes[:5])
+                self.app.notify(
+                    f"Imported {n:,} conversation{'' if n == 1 else 's'}{notes}", markup=False
+                )
+                self.changed()
+
+        self.app.push_screen(ImportScreen(self.app.store), done)
+
+    # ---- what is asked of answers
+
+    def action_parameters(self) -> None:
+        from localllm.tui.presets import Presets, Wishes
+        from localllm.tui.screens.parameters import ParametersScreen
+
+        conversation, session = self.renew(), self.app.session
+        described = self.app.described
+
+        def done(wishes: Wishes | None) -> None:
+            if wishes is not None:
+                self.app.store.change(
+                    conversation.id, system=wishes.system, params=dict(wishes.params),
+                    think=wishes.think,
+                )  # fmt: skip
+
+        self.app.push_screen(
+            ParametersScreen(
+                Wishes(conversation.system, conversation.params, conversation.think),
+                Presets(self.app.config),
+                own_system=described.system if described else "",
+                usual={
+                    **(session.info.recommended if session else {}),
+                    **(described.sampling if described else {}),
+                },
+                can_think=session.info.can_think if session else True,
+            ),
+            done,
+        )
+
+    # ---- figures
+
+    def _watch(self) -> None:
+        moment = self._sampler.take(
+            self.app.session,
+            model=self.app.model_label,
+            answering=self.answering is not None,
+            pulls=self.app.pull_line,
+        )
+        self.history.add(moment)
+        self._live.show(moment)
+
+    def ended(self, answering: Answering, reason: str) -> None:
+        self.history.add_answer(answering.session, self.app.model_label, reason)
+
+    def on_live_bar_pressed(self, event: LiveBar.Pressed) -> None:
+        event.stop()
+        self.action_figures()
+
+    def action_figures(self) -> None:
+        from localllm.tui.screens.figures import FiguresScreen
+
+        self.app.push_screen(FiguresScreen(self.history))
+
+    # ---- models
+
+    def action_models(self) -> None:
+        from localllm.tui.screens.models import Choice, ModelsScreen
+
+        def chosen(choice: Choice | None) -> None:
+            if choice is not None:
+                self.app.load(choice.name, choice.options)
+
+        app = self.app
+        self.app.push_screen(
+            ModelsScreen(app.library, app.pulls, current=app.model or None, options=app.options),
+            chosen,
+        )
+
+    def action_compare(self) -> None:
+        from localllm.tui.comparing import Asked
+        from localllm.tui.screens.compare import CompareScreen
+
+        if self.answering is not None:
+            self.app.notify("An answer is on its way: Esc stops it", timeout=3)
+            return
+        conversation = self.renew()
+        path = self.app.store.path(conversation.id)
+
+        def prepare(question: str, session: AnySession, described: Described) -> Asked:
+            messages = asked(conversation, path, described)
+            messages.append({"role": "user", "content": question})
+            return messages, parameters(conversation, session, described, {}), conversation.think
+
+        async def done(compared: Compared | None) -> None:
+            if compared is not None:
+                await self._go_on_with(compared)
+
+        self.app.push_screen(
+            CompareScreen(
+                self.app.opener,
+                prepare,
+                options=self.app.options,
+                names=(self.app.model, ""),
+                question=self.composer.text,
+            ),
+            done,
+        )
+
+    async def _go_on_with(self, compared: Compared) -> None:
+        """An answer that was chosen among two becomes part of the conversation."""
+        conversation, store = self.renew(), self.app.store
+        path = store.path(conversation.id)
+        parent = path[-1].id if path else None
+        question = store.add(conversation.id, parent, "user", compared.question)
+        store.add(
+            conversation.id,
+            question.id,
+            "assistant",
+            compared.text,
+            reasoning=compared.reasoning,
+            model=compared.name,
+            finish_reason=compared.finish_reason,
+            stats=kept_figures(compared.stats),
+        )
+        if self.composer.text == compared.question:
+            self.composer.take()
+        await self.reopen()
+        if compared.name != self.app.model:
+            self.app.load(compared.name)

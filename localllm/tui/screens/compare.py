@@ -1,0 +1,294 @@
+"""Two models side by side on one question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Button, Footer, Input, Select, Static
+
+from localllm.errors import LocalLLMError
+from localllm.plain_text import escape, escape_line
+from localllm.tui.comparing import (
+    ANSWERING,
+    FAILED,
+    LOADING,
+    WAITING,
+    Compared,
+    Comparison,
+    Prepare,
+    Side,
+    figures_of,
+)
+from localllm.tui.model_texts import error_text
+from localllm.tui.opening import LoadOptions, Opener
+from localllm.tui.screens.own_keys import KeyedScreen
+from localllm.tui.widgets.answer import Answer
+from localllm.tui.widgets.field import Field
+from localllm.tui.widgets.live_bar import bar, seconds_text, speed_text
+
+EVERY_S = 0.1  # at most ten redraws a second
+_TOGETHER = "Both at once: each is slower than it would be alone"
+_IN_TURN = "One after the other: the memory has no room for both at once"
+
+
+class CompareScreen(KeyedScreen[Compared | None]):
+    """Ends with the answer to go on with, or with None."""
+
+    TITLE = "Compare two models"
+    AUTO_FOCUS = "#question"
+    DEFAULT_CSS = """
+    CompareScreen #question { height: 1; border: none; padding: 0 1; background: $panel; }
+    CompareScreen #sides { height: 1fr; layout: vertical; }
+    CompareScreen.-wide #sides { layout: horizontal; }
+    CompareScreen SideView { height: 1fr; width: 1fr; }
+    CompareScreen.-wide #left { border-right: solid $primary; }
+    CompareScreen #said { height: 1; padding: 0 1; color: $text-muted; }
+    SideView .head { height: 1; background: $boost; }
+    SideView Select { width: 1fr; }
+    SideView Button { min-width: 8; }
+    SideView VerticalScroll { height: 1fr; padding: 0 1; }
+    SideView .figures { height: 1; padding: 0 1; color: $text-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Stop or back", priority=True),
+        Binding("f2", "choose(0)", "Take the first"),
+        Binding("f3", "choose(1)", "Take the second"),
+        Binding("f5", "ask", "Ask"),
+    ]
+
+    class Named(Message):
+        """The models that can be asked."""
+
+        def __init__(self, names: Sequence[str]) -> None:
+            super().__init__()
+            self.names = list(names)
+
+    class NotNamed(Message):
+        """Nobody says which models there are."""
+
+        def __init__(self, error: LocalLLMError) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(
+        self,
+        opener: Opener,
+        prepare: Prepare,
+        *,
+        options: LoadOptions | None = None,
+        names: tuple[str, str] = ("", ""),
+        question: str = "",
+    ) -> None:
+        """prepare: makes messages and parameters of a question. names: the models to begin with,
+        empty for any."""
+        super().__init__()
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]
+        self._opener, self._prepare = opener, prepare
+        self._options, self._names = options or LoadOptions(), names
+        self._question = question  # may have more lines than the field shows
+        self._shown = escape_line(" ".join(question.split()))
+        self.comparison: Comparison | None = None
+        self._phase = ""
+
+    def compose(self) -> ComposeResult:
+        yield Field(
+            self._shown, placeholder="One question to both; Enter asks",
+            id="question", compact=True,
+        )  # fmt: skip
+        with Horizontal(id="sides"):
+            yield SideView(id="left")
+            yield SideView(id="right")
+        yield Static("", id="said", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.run_worker(self._read_names, thread=True)
+        self.set_interval(EVERY_S, self._draw)
+
+    def on_unmount(self) -> None:
+        if self.comparison is not None:
+            self.comparison.stop()
+
+    def _read_names(self) -> None:
+        try:
+            self.post_message(self.Named(self._opener.names()))
+        except LocalLLMError as e:
+            self.post_message(self.NotNamed(e))
+
+    def on_compare_screen_named(self, message: Named) -> None:
+        names = message.names
+        for wanted in self._names:
+            if wanted and wanted not in names:  # a file of the user's own
+                names = [*names, wanted]
+        left = self._names[0] or (names[0] if names else "")
+        right = self._names[1] or next((name for name in names if name != left), left)
+        for view, name in zip(self.views, (left, right), strict=True):
+            view.offer(names, name)
+
+    def on_compare_screen_not_named(self, message: NotNamed) -> None:
+        self._say(error_text(message.error))
+
+    @property
+    def views(self) -> list[SideView]:
+        return [self.query_one("#left", SideView), self.query_one("#right", SideView)]
+
+    def _say(self, text: str) -> None:
+        self.query_one("#said", Static).update(Content(escape_line(text)))
+
+    # What the user does.
+
+    @on(Input.Submitted, "#question")
+    async def action_ask(self) -> None:
+        """Asks both, unless they answer already."""
+        typed = self.query_one("#question", Input).value
+        question = self._question if typed == self._shown else typed.strip()
+        left, right = (view.name_chosen for view in self.views)
+        if self.comparison is not None and not self.comparison.is_over:
+            self._say("Both are asked already; Esc stops them")
+        elif not question.strip():
+            self._say("Type a question first")
+        elif not left or not right:
+            self._say("Choose two models first")
+        else:
+            self.comparison, self._phase = None, ""  # nothing more of it is drawn
+            for view in self.views:
+                await view.clear()
+            self.comparison = Comparison(
+                self._opener, (left, right), question, self._prepare, self._options
+            )
+            self.comparison.start()
+
+    def action_back(self) -> None:
+        """Stops answers that run, else leaves."""
+        if self.comparison is not None and not self.comparison.is_over:
+            self.comparison.stop()
+            self._say("Stopping")
+            return
+        self.dismiss(None)
+
+    def action_choose(self, at: int) -> None:
+        found = None
+        if self.comparison is not None:
+            found = self.comparison.chosen(self.comparison.sides[at])
+        if found is None:
+            self._say("There is no finished answer to go on with")
+        else:
+            self.dismiss(found)
+
+    @on(Button.Pressed)
+    def _taken(self, event: Button.Pressed) -> None:
+        view = next((v for v in self.views if event.button in v.walk_children()), None)
+        if view is not None:
+            self.action_choose(self.views.index(view))
+
+    # What is drawn, ten times a second at most.
+
+    async def _draw(self) -> None:
+        comparison = self.comparison
+        if comparison is None:
+            return
+        was_over = comparison.is_over  # before the last piece is taken
+        for view, side in zip(self.views, comparison.sides, strict=True):
+            await view.show(side)
+        phase = ""
+        if was_over:
+            phase = "F2 or F3 goes on with an answer; Enter asks again"
+        elif comparison.together is not None:
+            phase = _TOGETHER if comparison.together else _IN_TURN
+        if phase != self._phase:  # else what was said last stays
+            self._phase = phase
+            self._say(phase)
+
+
+class SideView(Vertical):
+    """One model's part of the screen."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self._ended = False
+        self.figures = ""
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(classes="head"):
+            yield Select[str]([], prompt="model", compact=True)
+            yield Button("take", compact=True)
+        with VerticalScroll():
+            yield Static("", classes="state", markup=False)
+            yield Answer()
+        yield Static("", classes="figures", markup=False)
+
+    def offer(self, names: Sequence[str], chosen: str) -> None:
+        choices: Select[str] = self.query_one(Select)
+        choices.set_options((Content(escape_line(name)), name) for name in names)
+        if chosen in names:
+            choices.value = chosen
+
+    @property
+    def name_chosen(self) -> str:
+        value = self.query_one(Select).value
+        return value if isinstance(value, str) else ""
+
+    async def clear(self) -> None:
+        """Makes room for another answer."""
+        self._ended = False
+        await self.query_one(Answer).remove()
+        scroll = self.query_one(VerticalScroll)
+        await scroll.mount(Answer())
+        scroll.anchor()
+
+    async def show(self, side: Side) -> None:
+        """Draws what has come since the last time."""
+        if self._ended:
+            return
+        over = side.is_over  # read before the last piece, so that nothing is missed
+        piece = side.answering.take() if side.answering is not None else None
+        answer = self.query_one(Answer)
+        if piece is not None and piece.text:
+            await answer.add(piece.text)
+        if piece is not None and piece.finish_reason:
+            side.finish_reason = piece.finish_reason
+        self.query_one(".state", Static).update(Content(_state(side)))
+        stats = side.stats
+        if not over and side.answering is not None:
+            stats = side.answering.session.stats
+        self.figures = figures_text(side, figures_of(stats))
+        self.query_one(".figures", Static).update(Content(self.figures))
+        if over:
+            self._ended = True
+            await answer.end()
+
+
+def _state(side: Side) -> str:
+    """What stands above the answer."""
+    if side.state == WAITING:
+        return "waiting"
+    if side.state == LOADING:
+        return f"loading {bar(side.share, 10)} {side.share:.0%}"
+    if side.state == FAILED and side.error is not None:
+        return escape(f"error: {error_text(side.error)}")
+    answering = side.answering
+    if side.state == ANSWERING and answering is not None and not answering.text:
+        thought = answering.reasoning[-200:].strip().rpartition("\n")[2]
+        return escape_line(f"reasoning: {thought}") if thought else "reading the question"
+    return ""
+
+
+def figures_text(side: Side, figures: Mapping[str, Any]) -> str:
+    """Beneath an answer."""
+    if not figures["tokens"]:
+        return side.state
+    parts = [side.state, f"{figures['tokens']} tokens"]
+    if figures["tokens_per_s"]:
+        parts.append(f"{speed_text(figures['tokens_per_s'])} tok/s")
+    if figures["first_token_s"]:
+        parts.append(f"first {seconds_text(figures['first_token_s'])}")
+    if figures["reasoning_tokens"]:
+        parts.append(f"{figures['reasoning_tokens']} of reasoning")
+    return "  ".join(parts)

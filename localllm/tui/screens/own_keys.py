@@ -1,0 +1,86 @@
+"""Screens that show their own keys: in the command palette, and as a page of help on F1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, ClassVar, Generic
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen, Screen, ScreenResultType
+from textual.widgets import Static
+
+from localllm.tui.keys import Key
+
+
+def own_keys(screen: Screen[Any]) -> Iterator[tuple[str, str, str]]:
+    """(keys, what they do, action) of a screen and of the widget that has the focus."""
+    found: dict[str, tuple[list[str], str]] = {}
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        is_own = active.node is screen or (binding.show and active.node is not screen.app)
+        if not is_own or not binding.description:
+            continue
+        action = binding.action
+        keys, _ = found.setdefault(action, ([], binding.description))
+        if binding.key not in keys:
+            keys.append(binding.key)
+    for action, (keys, description) in found.items():
+        yield Key(",".join(keys), action, description).shown, description, action
+
+
+class OwnKeys(Provider):
+    """The actions of the screen in the command palette, each with its key."""
+
+    async def discover(self) -> Hits:
+        for keys, description, action in own_keys(self.screen):
+            yield DiscoveryHit(description, partial(self._run, action), help=keys)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for keys, description, action in own_keys(self.screen):
+            if score := matcher.match(description):
+                yield Hit(
+                    score, matcher.highlight(description), partial(self._run, action), help=keys
+                )
+
+    async def _run(self, action: str) -> None:
+        await self.screen.run_action(action)
+
+
+class KeyedScreen(Screen[ScreenResultType], Generic[ScreenResultType]):
+    """A screen whose bindings are all that can be done on it."""
+
+    COMMANDS: ClassVar = {OwnKeys}
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1", "keys", "Keys")]
+
+    def action_keys(self) -> None:
+        self.app.push_screen(KeysScreen(self))
+
+
+class KeysScreen(ModalScreen[None]):
+    """The keys of the screen beneath. Closed by Esc, or by the key that opened it."""
+
+    DEFAULT_CSS = """
+    KeysScreen { align: center middle; }
+    KeysScreen VerticalScroll {
+        width: 80%; max-width: 70; height: auto; max-height: 90%; padding: 1 2;
+        background: $surface; border: round $accent;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss", "Close")]
+
+    def __init__(self, beneath: Screen[Any]) -> None:
+        super().__init__()
+        rows = list(own_keys(beneath))
+        width = max((len(keys) for keys, _, _ in rows), default=0) + 2
+        self.text = "\n".join(f"{keys:{width}}{what}" for keys, what, _ in rows)
+        self._title = str(beneath.TITLE or "Keys")
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(Content(f"{self._title}\n\n{self.text}"))

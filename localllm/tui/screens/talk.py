@@ -1,0 +1,355 @@
+"""Asking: the messages, the editor, and the answer that is on its way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from localllm.errors import ContextFullError, LocalLLMError
+from localllm.plain_text import escape_line
+from localllm.tui.answering import Answering
+from localllm.tui.app import ChatApp
+from localllm.tui.conversations.kinds import Attachment, Conversation, Message
+from localllm.tui.dialogue import GO_ON, asked, kept_figures, parameters
+from localllm.tui.widgets.composer import Composer
+from localllm.tui.widgets.message import MessageView, Notice
+from localllm.tui.widgets.transcript import Transcript
+
+NOTHING: Mapping[str, Any] = {}
+DRAW_S = 0.1
+"""An answer is drawn at most so often,"""
+_SHARE = 5
+"""and not before so many times the computing time of the last drawing is over, at most a second."""
+_CONTEXT_HINT = (
+    "Ctrl+N begins a new conversation, F7 takes the last question back, and a model that is opened "
+    "with more context (Ctrl+O) can go on."
+)
+
+
+class Talk(Screen[None]):
+    """One conversation at a time. An answer goes on when another conversation is shown."""
+
+    app: ChatApp
+
+    def __init__(self, conversation: int | None = None) -> None:
+        super().__init__()
+        self._begin = conversation
+        self.conversation: Conversation | None = None
+        self.answering: Answering | None = None
+        self.answer: Message | None = None  # what `answering` writes
+        self._before = ""  # what this message held before
+        self.queued: list[tuple[str, tuple[Attachment, ...]]] = []
+        self.editing: Message | None = None
+        self.stashed: tuple[str, tuple[Attachment, ...]] = ("", ())  # typed before the edit began
+        self.transcript, self.composer = Transcript(), Composer()
+        self._title, self._status = Static(id="title"), Static(id="status")
+        self._load_line = ""
+        self._trouble, self._n_notes = "", 0  # what was said of the conversations' file
+        self._drawn, self._computed = 0.0, 0.0
+        self.n_draws = 0
+
+    async def on_mount(self) -> None:
+        self.set_interval(DRAW_S, self.tick)
+        await self.show_conversation(self._begin)
+        self.composer.editor.focus()
+        self.call_after_refresh(self.app.begin_load)
+
+    def leave_edit(self) -> None:
+        """Back to what was typed before."""
+        if self.editing is not None:
+            self.editing = None
+            self.composer.show(*self.stashed)
+
+    # ---- which conversation
+
+    async def show_conversation(self, conversation: int | None, at: int | None = None) -> None:
+        """Shows a conversation, a new one for None; `at`: the message to go to."""
+        self.leave_edit()
+        store = self.app.store
+        if conversation is None:
+            beginning = self.app.beginning
+            made = store.create(
+                model=self.app.model, system=beginning.system, params=beginning.sampling,
+                think=beginning.think,
+            )  # fmt: skip
+            conversation = made.id
+        try:
+            opened = store.open_at(at) if at is not None else store.open(conversation)
+        except LocalLLMError as e:
+            self.say(e)
+            return
+        self.conversation = opened.conversation
+        await self.transcript.open(
+            opened.messages, opened.n_earlier, growing=self.answer.id if self.answer else None
+        )
+        if at is not None and (view := await self.transcript.reveal(at)):
+            view.focus()
+        self.composer.history = [each.content for each in opened.messages if each.role == "user"]
+        self.composer.show(opened.conversation.draft)
+        self.show_lines()
+        self.changed()
+
+    async def reopen(self, at: int | None = None) -> None:
+        """Shows the conversation as it is now."""
+        assert self.conversation is not None
+        draft = self.composer.text, self.composer.attached
+        await self.show_conversation(self.conversation.id, at)
+        self.composer.show(*draft)
+
+    def renew(self) -> Conversation:
+        """The conversation as it is kept now."""
+        assert self.conversation is not None
+        self.conversation = self.app.store.open(self.conversation.id, 1).conversation
+        return self.conversation
+
+    async def on_transcript_wants_earlier(self, event: Transcript.WantsEarlier) -> None:
+        event.stop()
+        assert self.conversation is not None
+        found = self.app.store.earlier(self.conversation.id, event.before)
+        n_path = len(self.app.store.path(self.conversation.id))
+        known = len(found) + len(self.transcript.views)
+        await self.transcript.show_earlier(found, max(0, n_path - known))
+
+    # ---- asking
+
+    async def send(self, text: str, attached: Sequence[Attachment]) -> None:
+        """A question: asked at once, or as soon as it can be."""
+        if self.answering is not None or self.app.session is None:
+            self.queued.append((text, tuple(attached)))
+            self.show_lines()
+            if not self.app.loading and self.answering is None:
+                self.app.choose_model()
+            return
+        assert self.conversation is not None
+        path = self.app.store.path(self.conversation.id)
+        parent = path[-1].id if path else None
+        await self.ask(parent, text, attached)
+
+    async def ask(self, parent: int | None, text: str, attached: Sequence[Attachment]) -> None:
+        """A question below a message, as a sibling of others that are there already."""
+        assert self.conversation is not None
+        question = self.app.store.add(
+            self.conversation.id, parent, "user", text, attachments=attached
+        )
+        await self.transcript.cut(parent)
+        await self.transcript.add(MessageView(self.fresh(question)))
+        self.transcript.follow()
+        self.renew()
+        self.changed()
+        await self.answer_to(question.id)
+
+    async def answer_to(self, parent: int, once: Mapping[str, Any] = NOTHING) -> None:
+        """Begins an answer below a question."""
+        session = self.app.session
+        assert self.conversation is not None
+        if session is None or self.answering is not None:
+            return
+        conversation = self.renew()
+        path = self.app.store.path(conversation.id)
+        try:
+            params = parameters(conversation, session, self.app.described, once)
+        except LocalLLMError as e:
+            self.say(e)
+            return
+        self.answer = self.app.store.add(
+            conversation.id, parent, "assistant", model=self.app.model_label, finish_reason=None
+        )
+        self._before = ""
+        view = MessageView(self.fresh(self.answer), growing=True)
+        await self.transcript.add(view)
+        messages = asked(
+            conversation, [m for m in path if m.id != self.answer.id], self.app.described
+        )
+        self._run(Answering(session, messages, params, conversation.think))
+
+    async def go_on(self, message: Message) -> None:
+        """Goes on with an answer that was cut."""
+        session = self.app.session
+        if session is None or self.answering is not None or self.conversation is None:
+            return
+        conversation = self.renew()
+        path = self.app.store.path(conversation.id)
+        messages = asked(conversation, path, self.app.described)
+        messages.append({"role": "user", "content": GO_ON})
+        self.answer, self._before = message, message.content
+        if view := self.transcript.view(message.id):
+            await view.go_on()
+        params = parameters(conversation, session, self.app.described, NOTHING)
+        self._run(Answering(session, messages, params, conversation.think))
+
+    def _run(self, answering: Answering) -> None:
+        assert self.conversation is not None
+        self.answering = answering
+        answering.session.conversation = str(self.conversation.id)
+        self._drawn = 0.0
+        self.run_worker(answering.run, thread=True, group="answer", exit_on_error=False)
+        self.show_lines()
+
+    # ---- the answer
+
+    async def tick(self) -> None:
+        """Draws what has come; at most ten times a second, and less if that takes long."""
+        if self.answering is None:
+            return
+        now, computed = time.monotonic(), time.thread_time()
+        wait = min(1.0, max(DRAW_S * 0.9, _SHARE * (computed - self._computed)))
+        if now - self._drawn < wait:
+            return
+        self._drawn, self._computed = now, computed
+        await self.draw()
+
+    async def draw(self) -> None:
+        """Takes what has come of the answer, keeps it and shows it."""
+        answering, answer = self.answering, self.answer
+        if answering is None or answer is None:
+            return
+        piece = answering.take()
+        view = self.transcript.view(answer.id)
+        if piece.text or piece.reasoning:
+            self.n_draws += 1
+            self.app.store.grow(answer.id, self._before + answering.text, answering.reasoning)
+            if view is not None:
+                await view.add(piece.text, piece.reasoning)
+        if piece.finish_reason is not None:
+            await self._finish(answering, answer, piece.finish_reason)
+        self.show_lines()
+
+    def changed(self) -> None:
+        """Another conversation is shown, or this one is another now: for those who list them."""
+
+    def ended(self, answering: Answering, reason: str) -> None:
+        """An answer has ended: for those who watch."""
+
+    async def _finish(self, answering: Answering, answer: Message, reason: str) -> None:
+        self.answering = self.answer = None
+        text = self._before + answering.text
+        view = self.transcript.view(answer.id)
+        if answering.stopping and reason == "error":
+            reason, answering.error = "cancelled", None
+        self.app.store.finish(
+            answer.id, text, answering.reasoning, finish_reason=reason,
+            stats=kept_figures(answering.session.stats),
+        )  # fmt: skip
+        if not text and not answering.reasoning:  # nothing came: the question stands alone
+            self.app.store.cut(answer.conversation, answer.parent)
+            if view is not None:
+                await view.remove()
+                self.transcript.refresh(layout=True)
+        elif view is not None:
+            await view.end(self.fresh(answer))
+        if answering.error is not None:
+            if isinstance(answering.error, ContextFullError):
+                answering.error.hint = _CONTEXT_HINT
+            elif not answering.error.hint:
+                answering.error.hint = "F5 asks again, Ctrl+O opens another model."
+            self.say(answering.error)
+        self.ended(answering, reason)
+        for note in answering.session.notes:
+            self.say_line(note)
+        if self.queued and answering.error is None and not answering.stopping:
+            text, attached = self.queued.pop(0)
+            await self.send(text, attached)
+
+    async def end_answer(self) -> None:
+        """Ends an answer that runs, and keeps what is there of it."""
+        import asyncio
+
+        answering = self.answering
+        if answering is None:
+            return
+        answering.stop()
+        for _ in range(200):
+            await self.draw()
+            if self.answering is not answering:
+                return
+            await asyncio.sleep(0.01)
+        if self.answer is not None:  # it does not listen: what is there is kept
+            text = self._before + answering.text
+            self.app.store.finish(
+                self.answer.id, text, answering.reasoning, finish_reason="cancelled"
+            )
+
+    # ---- what is said
+
+    def fresh(self, message: Message) -> Message:
+        """A message with its siblings, as it is kept now."""
+        opened = self.app.store.open(message.conversation)
+        return next((each for each in opened.messages if each.id == message.id), message)
+
+    def say(self, error: LocalLLMError) -> None:
+        """An error, below the messages."""
+        self.run_worker(self.transcript.add(Notice.of(error)), group="say")
+
+    def say_line(self, text: str) -> None:
+        """A note, below the messages."""
+        self.run_worker(self.transcript.add(Notice(text)), group="say")
+
+    def show_lines(self) -> None:
+        """The title, and the line above the editor."""
+        title = self.conversation.title if self.conversation else ""
+        model = self.app.model_label or "no model"
+        self._title.update(Content(f"{escape_line(title[:200]) or 'New chat'} · {model}"))
+        self._status.update(Content(self._status_line()))
+
+    def _status_line(self) -> str:
+        parts = []
+        if self.editing is not None:
+            parts.append("editing: Enter sends it as a new branch, Esc leaves")
+        if self._load_line:
+            parts.append(self._load_line)
+        if self.answering is not None:
+            done, wanted = self.answering.session.progress_tokens
+            if self.answering.stopping:
+                parts.append("stopping")
+            elif not (self.answering.text or self.answering.reasoning):
+                parts.append(f"reading {done:,} of {wanted:,} tokens" if wanted else "reading")
+            else:
+                parts.append("answering: Esc stops")
+        if self.queued:
+            parts.append(f"{len(self.queued)} queued: Esc takes it back")
+        trouble = self.app.store.trouble
+        if trouble is not None:
+            parts.append(f"not saved yet: {escape_line(trouble.message)}")
+        return " · ".join(parts)
+
+    # ---- the model
+
+    def on_chat_app_loading(self, event: ChatApp.Loading) -> None:
+        self._load_line = f"loading {escape_line(event.label[:60])} {event.share:4.0%}"
+        self.show_lines()
+
+    async def on_chat_app_loaded(self, event: ChatApp.Loaded) -> None:
+        self._load_line = ""
+        if self.conversation is not None:
+            self.app.store.change(self.conversation.id, model=self.app.model)
+        self.show_lines()
+        if self.queued:
+            text, attached = self.queued.pop(0)
+            await self.send(text, attached)
+
+    def on_chat_app_load_failed(self, event: ChatApp.LoadFailed) -> None:
+        self._load_line = ""
+        if not event.error.hint:
+            event.error.hint = "Ctrl+O shows the models that are here."
+        self.say(event.error)
+        self.show_lines()
+
+    def on_chat_app_said(self, event: ChatApp.Said) -> None:
+        self.say_line(event.text)
+
+    def on_chat_app_store_changed(self, event: ChatApp.StoreChanged) -> None:
+        store = self.app.store
+        for note in store.notes[self._n_notes :]:
+            self.say_line(note)
+        self._n_notes = len(store.notes)
+        trouble = store.trouble
+        if trouble is not None and trouble.message != self._trouble:
+            self.say(trouble)
+        self._trouble = trouble.message if trouble else ""
+        self.show_lines()
+        self.changed()

@@ -1,0 +1,128 @@
+"""The messages of a conversation: the newest are mounted first, earlier ones when scrolled to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.containers import VerticalScroll
+from textual.message import Message as Event
+from textual.widget import Widget
+from textual.widgets import Static
+
+from localllm.tui.conversations.kinds import Message
+from localllm.tui.widgets.message import MessageView
+
+FIRST = 12
+"""Messages that are mounted when a conversation is opened, and at each further step."""
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """Follows an answer as it grows, unless the user scrolled up."""
+
+    class WantsEarlier(Event):
+        """Messages before `before` are to be given to `show_earlier`."""
+
+        def __init__(self, before: int) -> None:
+            super().__init__()
+            self.before = before
+
+    def __init__(self) -> None:
+        super().__init__(id="transcript")
+        self._held: list[Message] = []  # read, and not mounted yet
+        self._n_earlier = 0  # not read yet
+        self._asking = False
+        self._earlier = Static(id="earlier", markup=False)
+
+    def on_mount(self) -> None:
+        self.anchor()
+
+    @property
+    def n_mounted(self) -> int:
+        """How many messages are widgets now."""
+        return len(self.views)
+
+    @property
+    def views(self) -> list[MessageView]:
+        """The messages that are mounted, the oldest first."""
+        return list(self.query(MessageView))
+
+    def view(self, message: int) -> MessageView | None:
+        """The widget of a message, if it is mounted."""
+        found = self.query(f"#message-{message}")
+        return found.first(MessageView) if found else None
+
+    async def open(
+        self, messages: Sequence[Message], n_earlier: int, growing: int | None = None
+    ) -> None:
+        """Shows another conversation, from its end. growing: the message that is being written."""
+        await self.remove_children()
+        self._earlier = Static(id="earlier", markup=False)
+        self._held, self._n_earlier, self._asking = list(messages[:-FIRST]), n_earlier, False
+        await self.mount_all(
+            [
+                self._earlier,
+                *(MessageView(each, growing=each.id == growing) for each in messages[-FIRST:]),
+            ]
+        )
+        self._show_earlier_line()
+        self.follow()
+
+    def follow(self) -> None:
+        """To the end, and with what comes."""
+        self.anchor()
+
+    async def add(self, *widgets: Widget) -> None:
+        """Shows something below all that is there."""
+        await self.mount_all(widgets)
+
+    async def cut(self, keep: int | None) -> None:
+        """Takes away all below a message; None: everything."""
+        view = self.view(keep) if keep is not None else None
+        children = list(self.children)
+        begin = children.index(view) + 1 if view is not None else children.index(self._earlier) + 1
+        for widget in children[begin:]:
+            await widget.remove()
+
+    async def show_earlier(self, messages: Sequence[Message], n_earlier: int) -> None:
+        """Takes in messages that were read on `WantsEarlier`."""
+        self._held, self._n_earlier, self._asking = list(messages), n_earlier, False
+        await self._mount_held()
+
+    async def reveal(self, message: int) -> MessageView | None:
+        """Mounts what is held until a message is there."""
+        while self.view(message) is None and self._held:
+            await self._mount_held()
+        return self.view(message)
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        super().watch_scroll_y(old, new)
+        if new <= 1 and old > new:
+            self.want_earlier()
+
+    def want_earlier(self) -> None:
+        """Shows the messages before the first, if there are any."""
+        if self._held:
+            self.run_worker(self._mount_held(), group="earlier", exclusive=False)
+        elif self._n_earlier and not self._asking and (views := self.views):
+            self._asking = True
+            self.post_message(self.WantsEarlier(views[0].message.id))
+
+    async def _mount_held(self) -> None:
+        page, self._held = self._held[-FIRST:], self._held[:-FIRST]
+        if not page:
+            return
+        height, at = self.virtual_size.height, self.scroll_y
+        first = self.views[0] if self.views else None
+        await self.mount_all([MessageView(message) for message in page], after=self._earlier)
+        self._show_earlier_line()
+
+        def keep_place() -> None:
+            self.scroll_to(y=at + self.virtual_size.height - height, animate=False)
+
+        if first is not None:
+            self.call_after_refresh(keep_place)
+
+    def _show_earlier_line(self) -> None:
+        n = len(self._held) + self._n_earlier
+        self._earlier.update(f"{n:,} earlier messages: scroll up" if n else "")
+        self._earlier.display = bool(n)

@@ -1,0 +1,83 @@
+"""The list of conversations beside a chat: its keys count before those of the chat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+from tui.driving import Driven, drive
+from tui.fakes import FakeSession
+
+from localllm.tui.widgets.sidebar import Sidebar
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "home"))
+
+
+def _sidebar(d: Driven) -> Sidebar:
+    sidebar = d.chat.sidebar
+    assert sidebar is not None
+    return sidebar
+
+
+def test_escape_leaves_what_is_entered_then_the_list(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("a question")
+        await d.press("ctrl+b")
+        await d.until(lambda: "> a question" in d.text)
+        entry = _sidebar(d).query_one("#entry", Input)
+        await d.press("r")
+        await d.until(lambda: entry.display and d.app.focused is entry)
+        await d.press("x", "escape")
+        await d.until(lambda: not entry.display and d.app.focused is _sidebar(d).list)
+        assert d.store.listed()[0].title == "a question"
+        await d.press("slash", *"none")
+        await d.until(lambda: "nothing has these words" in d.text)
+        await d.press("escape")
+        await d.until(lambda: "> a question" in d.text)
+        await d.press("escape")
+        await d.until(lambda: d.app.focused is d.chat.composer.editor)
+
+    drive(body, tmp_path)
+
+
+def test_pages_are_those_of_the_list(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        for n in range(60):
+            d.store.add(d.store.create(title=f"t{n}").id, None, "user", "x")
+        await d.press("ctrl+b")
+        await d.until(lambda: "t59" in d.text)
+        shown = _sidebar(d).list
+        await d.press("ctrl+home")
+        begin = shown.highlighted or 0
+        await d.press("pagedown")
+        await d.until(lambda: (shown.highlighted or 0) > begin + 3)
+        await d.press("pageup")
+        await d.until(lambda: (shown.highlighted or 0) <= begin + 3)
+        await d.press("ctrl+end")
+        await d.until(lambda: "t0" in d.text)
+
+    drive(body, tmp_path)
+
+
+def test_a_deleted_conversation_comes_back(tmp_path: Path) -> None:
+    session = FakeSession([["an answer"]])
+
+    async def body(d: Driven) -> None:
+        await d.ask("a question")
+        first = d.chat.renew().id
+        await d.press("ctrl+b")
+        await d.until(lambda: "> a question" in d.text)
+        await d.press("d")
+        await d.until(lambda: d.chat.renew().id != first)
+        assert not d.path
+        await d.press("u")
+        await d.until(lambda: "a question" in d.text)
+        await d.press("enter")
+        await d.until(lambda: d.chat.renew().id == first)
+        assert d.contents == ["a question", "an answer"]
+
+    drive(body, tmp_path, session=session)

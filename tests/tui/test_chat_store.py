@@ -1,0 +1,50 @@
+"""What the chat says when its conversations cannot be kept."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tui.driving import Driven, drive
+
+from localllm.tui.conversations import database
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(database, "WAIT_S", 0.05)
+    monkeypatch.setattr("localllm.tui.conversations.writer.RETRY_S", 0.05)
+
+
+def test_a_locked_file_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("before")
+        assert d.store.flush()
+        holder = sqlite3.connect(d.store.file, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        await d.ask("while it is locked")
+        await d.until(lambda: "What is new stays here" in d.text)
+        await d.until(lambda: "not saved yet" in d.text)
+        assert d.contents[2] == "while it is locked"
+        holder.close()
+        await d.until(lambda: "not saved yet" not in d.text)
+        assert d.store.unsaved == 0
+
+    drive(body, tmp_path, size=(100, 40))
+
+
+def test_a_damaged_file_is_said(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("before")
+        assert d.store.flush()
+        for suffix in ("", "-wal", "-shm"):
+            d.store.file.with_name(d.store.file.name + suffix).unlink()
+        d.store.file.write_bytes(b"no database" * 999)
+        await d.type("after")
+        await d.press("enter")
+        await d.until(lambda: "of conversations was damaged" in d.text and d.idle)
+        assert d.contents == ["after", "An answer."]  # the rest is in the file that was put aside
+
+    drive(body, tmp_path, size=(100, 40))
