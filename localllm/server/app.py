@@ -46,7 +46,7 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         asyncio.get_running_loop().set_exception_handler(LoopFaults())
         await models.open()
-        watching = asyncio.ensure_future(watchdog.watch(models.states))
+        watching = asyncio.ensure_future(watchdog.watch(models.states, state.metrics.note))
         yield
         watching.cancel()
         state.lanes.close()

@@ -35,6 +35,7 @@ _OF_SERVICE = {
     "kv_disk_damaged": ("kv_disk_damaged_pages_total", "counter", "Damaged ones, removed."),
     "generated_tokens": ("generated_tokens_total", "counter", "Tokens of answers."),
 }
+_COUNTERS = [field for field, (_, kind, _) in _OF_SERVICE.items() if kind == "counter"]
 
 
 class Histogram:
@@ -69,9 +70,24 @@ class Metrics:
         self.responses: Counter[tuple[str, int]] = Counter()  # by route and status
         self.key_tokens: Counter[tuple[str, str]] = Counter()  # by name of the key and kind
         self.disconnects = 0
+        # By model and field: of its loads before the last one, and of that as it was seen last.
+        self._earlier: Counter[tuple[str, str]] = Counter()
+        self._last: dict[tuple[str, str], int] = {}
+
+    def note(self, states: Mapping[str, ServiceState]) -> None:
+        """Keeps the counters of models that will be unloaded. To be called now and then: what is
+        counted between the last call and an unload is lost."""
+        for model, state in states.items():
+            for field in _COUNTERS:
+                value, key = getattr(state, field), (model, field)
+                last = self._last.get(key, 0)
+                if value < last:  # it was unloaded, and loaded again
+                    self._earlier[key] += last
+                self._last[key] = value
 
     def page(self, states: Mapping[str, ServiceState]) -> str:
         """The page, with the figures of the loaded models by their names."""
+        self.note(states)
         lines: list[str] = []
         name = "localllm_http_responses_total"
         lines += _head(name, "counter", "Answers by route and status.")
@@ -95,8 +111,12 @@ class Metrics:
         for field, (suffix, kind, text) in _OF_SERVICE.items():
             name = f"localllm_{suffix}"
             lines += _head(name, kind, text)
-            for model, state in states.items():
-                lines.append(f'{name}{{model="{_escaped(model)}"}} {getattr(state, field)}')
+            values = {model: getattr(state, field) for model, state in states.items()}
+            if field in _COUNTERS:
+                seen = [key for key in self._last if key[1] == field]
+                values = {key[0]: self._earlier[key] + self._last[key] for key in seen}
+            for model, value in values.items():
+                lines.append(f'{name}{{model="{_escaped(model)}"}} {value}')
         return "\n".join(lines) + "\n"
 
 

@@ -23,11 +23,17 @@ def stuck(states: Mapping[str, ServiceState], now: float | None = None) -> dict[
     return {name: each for name, each in seconds.items() if each > STALLED_S}
 
 
-async def watch(states: Callable[[], Mapping[str, ServiceState]]) -> None:
-    """Writes into the log when a model gets stuck, and when it goes on. Never returns."""
+async def watch(
+    states: Callable[[], Mapping[str, ServiceState]],
+    note: Callable[[Mapping[str, ServiceState]], None],
+) -> None:
+    """Writes into the log when a model gets stuck, and when it goes on. Never returns. note: is
+    given the states each time."""
     known: set[str] = set()
     while True:
-        found = stuck(states())
+        seen = states()
+        note(seen)
+        found = stuck(seen)
         for name in found.keys() - known:
             log.error("%s makes no progress, though it has work: /health says so", name)
         for name in known - found.keys():

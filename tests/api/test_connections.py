@@ -22,9 +22,10 @@ from stand_ins.api_server import (
     serving,
 )
 
-from localllm.engine.request import LoadedModel
+from localllm.engine.request import LoadedModel, ServiceState
 from localllm.errors import FileError
 from localllm.server import listen, sse
+from localllm.server.metrics import Metrics
 from localllm.server.opening import ModelFile, OpenOptions, open_service
 
 
@@ -270,6 +271,19 @@ def test_metrics_count(fake: Running) -> None:
         and buckets[-1] == after["localllm_time_to_first_token_seconds_count"]
     )
     assert after[f'localllm_prefix_hit_tokens_total{{model="{NAME}"}}'] == 7
+
+
+def test_counters_outlive_an_unload() -> None:
+    def counted(page: str) -> dict[str, int]:
+        lines = [line for line in page.splitlines() if "steps" in line or "running" in line]
+        return {line.split("{")[0]: int(line.split()[-1]) for line in lines if line[0] != "#"}
+
+    metrics = Metrics()
+    metrics.note({"m": ServiceState(steps=5, running=1)})
+    assert counted(metrics.page({})) == {"localllm_steps_total": 5}
+    metrics.note({"m": ServiceState(steps=2)})
+    later = counted(metrics.page({"m": ServiceState(steps=3, running=2)}))
+    assert later == {"localllm_steps_total": 8, "localllm_requests_running": 2}
 
 
 def test_the_docs_page_loads_nothing(http: httpx2.Client) -> None:
