@@ -113,6 +113,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-log-len --middleware", say="prompts are never logged, and no code is added"),
     Flag("--disable-uvicorn-access-log --enable-prompt-tokens-details", "",
          say="there is no log of requests, and cached tokens are always counted"),
+    Flag("-n --predict --n-predict", say="a request says its max_tokens"),
+    Flag("--slots --no-slots --no-warmup --warmup", "", say="there are no slots and no warmup"),
+    Flag("--log-disable -v --verbose --log-verbose", "", say="--log-format says what is logged"),
+    Flag("--max-logprobs", say="a request may ask for as many as OpenAI's API allows"),
+    Flag("-to --timeout", say="slow clients are let go after a time that is fixed"),
     # What cannot be done
     Flag("--enable-lora", "", fails="there are no adapters yet"),
     Flag("--lora --lora-modules --lora-scaled", fails="there are no adapters yet"),

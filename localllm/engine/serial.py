@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import itertools
+import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from localllm.errors import (
 from localllm.params import recommended
 
 MAX_QUEUE = 512
+
+log = logging.getLogger("localllm.engine")
 
 
 @dataclass(order=True)
@@ -151,7 +154,7 @@ class SerialService:
             except LocalLLMError as e:
                 last = Failed(e)
             except Exception as e:
-                last = Failed(LocalLLMError(f"a fault of the engine: {type(e).__name__}: {e}"))
+                last = Failed(fault(e))
             with self._lock:
                 self._running = None
                 # Under the lock: no later cancel can mean this request.
@@ -217,6 +220,13 @@ class SerialService:
         self._counts = dataclasses.replace(
             self._counts, last_progress_s=time.monotonic(), steps=self._counts.steps + 1
         )
+
+
+def fault(error: Exception) -> LocalLLMError:
+    """What those are told whom a fault of the engine costs their answer. Its own words may be
+    somebody's: they are not among it."""
+    log.error("a fault of the engine", exc_info=error)
+    return LocalLLMError("a fault of the engine: this is a fault in localllm, its log says more")
 
 
 def loaded_model(parts: Parts, name: str, digest: str) -> LoadedModel:

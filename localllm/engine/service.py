@@ -23,12 +23,11 @@ from localllm.engine.paged import PagedEngine
 from localllm.engine.prefix_cache import PrefixCache
 from localllm.engine.queue_wait import QueueWait
 from localllm.engine.request import Emit, Request, ServiceState
-from localllm.engine.serial import MAX_QUEUE, loaded_model
+from localllm.engine.serial import MAX_QUEUE, fault, loaded_model
 from localllm.errors import (
     ArgumentError,
     CancelledError,
     ContextFullError,
-    LocalLLMError,
 )
 from localllm.store.kv_cache import model_folder
 
@@ -212,7 +211,7 @@ class NativeService:
                 if loop.has_work:
                     loop.step(alone=not self._arrived)
             except Exception as e:
-                loop.fail_all(LocalLLMError(f"a fault of the engine: {type(e).__name__}: {e}"))
+                loop.fail_all(fault(e))
             with self._lock:
                 if not self._closed:
                     self._runner.reset_cancel()

@@ -20,7 +20,7 @@ from localllm.server import errors, watchdog
 from localllm.server.errors import RequestError
 from localllm.server.lanes import ClientLeftError
 from localllm.server.manager import Manager
-from localllm.server.request_log import Recorded, loop_fault
+from localllm.server.request_log import LoopFaults, Recorded
 from localllm.server.routes import chat, completions, control, models, operations, session, tokens
 from localllm.server.security import Access, Guard
 from localllm.server.state import ServerState
@@ -45,7 +45,7 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        asyncio.get_running_loop().set_exception_handler(loop_fault)
+        asyncio.get_running_loop().set_exception_handler(LoopFaults())
         await models.open()
         watching = asyncio.ensure_future(watchdog.watch(models.states))
         yield
@@ -77,9 +77,10 @@ def build(models: Manager, access: Access, *, strict: bool = False) -> FastAPI:
 async def _refused(http: HttpRequest, error: Exception) -> Response:
     kind = errors.kind_of(error)
     http.state.error = kind.code
+    is_refusal = isinstance(error, RequestError)  # as /health's, which is asked again and again
     if isinstance(error, ClientLeftError):
         http.app.state.server.metrics.disconnects += 1
-    if kind.status >= 500 and isinstance(error, LocalLLMError):
+    if kind.status >= 500 and isinstance(error, LocalLLMError) and not is_refusal:
         log.error("%s", error)
     return Response(
         errors.body(error), kind.status, errors.headers(error), media_type="application/json"

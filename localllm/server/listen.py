@@ -7,9 +7,11 @@ its connection is cut, so that slow clients hold nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +33,12 @@ DRAIN_S = 30.0
 LAST_S = 2.0  # of these, for what still runs to say that it was cut short
 MAX_CONNECTIONS = 512
 REFUSED_S = 2.0  # for the request of a connection that is one too many
+ABRUPT = 16  # so many more may wait to be told so; further ones are cut at once
+BACKLOG = 64  # asyncio takes so many in one go
+OWN_FILES = 48  # for models, the cache and logs
+
+
+log = logging.getLogger("localllm.server")
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,9 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._too_many = len(self.connections) > self.max_connections
+        if len(self.connections) > self.max_connections + ABRUPT:
+            transport.abort()
+            return
         limit_s = REFUSED_S if self._too_many else HEADER_S
         self._header_timer = self.loop.call_later(limit_s, transport.abort)
 
@@ -151,7 +162,7 @@ def server(
     cut: Callable[[], None] = lambda: None,
 ) -> Server:
     """What serves the application: `run(sockets=[...])`. Raises `FileError` for TLS files."""
-    limit = {"max_connections": max_connections}
+    limit = {"max_connections": _fitting(max_connections)}
     config = uvicorn.Config(
         app,
         http=type("Protocol", (GuardedProtocol,), limit),
@@ -161,6 +172,7 @@ def server(
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=BACKLOG,
         timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=int(DRAIN_S),
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
@@ -173,6 +185,32 @@ def server(
     except (OSError, ssl.SSLError) as e:
         raise FileError(f"cannot use the TLS files: {getattr(e, 'strerror', None) or e}") from e
     return Server(config, cut)
+
+
+def _fitting(max_connections: int) -> int:
+    """As many connections as this process may have files for. Raises `FileError` if there are none:
+    accepting would fail again and again."""
+    if sys.platform == "win32":
+        return max_connections
+    import resource
+
+    reserve = OWN_FILES + BACKLOG + ABRUPT
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max_connections + reserve
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return max_connections
+    if soft <= reserve:
+        raise FileError(
+            f"this process may have {soft} open files, a server needs more than {reserve}",
+            "Raise the limit: ulimit -n 1024",
+        )
+    log.warning("%d connections at once: there may be %d open files", soft - reserve, soft)
+    return soft - reserve
 
 
 def _stop(timer: asyncio.TimerHandle | None) -> None:

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from localllm.server.metrics import Metrics
 from localllm.server.security import Access
 
+SAME_FAULT_S = 10.0
 _FIELDS = "request"  # the attribute of a log record with the fields of a line
 
 log = logging.getLogger("localllm.requests")
@@ -85,10 +86,22 @@ def install(log_format: str, out: TextIO | None = None) -> logging.Handler:
     return handler
 
 
-def loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The handler of a loop's faults, whose own words show whole exceptions."""
-    error = context.get("exception")
-    logging.getLogger("localllm.server").error("%s", context["message"], exc_info=error)
+class LoopFaults:
+    """The handler of a loop's faults, whose own words show whole exceptions. One that comes again
+    and again is written down once in `SAME_FAULT_S`."""
+
+    def __init__(self) -> None:
+        self._written_s: dict[str, float] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error, message, now = context.get("exception"), context["message"], loop.time()
+        about = f"{message[:40]} {type(error).__name__}"
+        if now - self._written_s.get(about, -SAME_FAULT_S) < SAME_FAULT_S:
+            return
+        if len(self._written_s) > 100:
+            self._written_s.clear()
+        self._written_s[about] = now
+        logging.getLogger("localllm.server").error("%s", message, exc_info=error)
 
 
 class Recorded:

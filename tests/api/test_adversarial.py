@@ -238,6 +238,15 @@ def test_paths_and_methods_that_are_none(http: httpx2.Client) -> None:
     assert http.get("/v1/models/..%2f..%2fetc%2fpasswd").status_code == 404
 
 
+def test_a_path_that_is_none(real_http: httpx2.Client) -> None:
+    assert real_http.post("/localllm/session", json={"path": "\0"}).status_code == 404
+
+
+def test_the_doors(http: httpx2.Client) -> None:
+    assert http.get("/").headers["location"] == "/docs"
+    assert http.head("/health").status_code == 200
+
+
 def test_tokens_there_and_back(http: httpx2.Client) -> None:
     tokens = post(http, "/tokenize", {"content": "héllo <|im_end|>"}).json()["tokens"]
     assert post(http, "/detokenize", {"tokens": tokens}).json()["content"] == "héllo <|im_end|>"

@@ -23,6 +23,7 @@ from stand_ins.api_server import (
 )
 
 from localllm.engine.request import LoadedModel
+from localllm.errors import FileError
 from localllm.server import listen, sse
 from localllm.server.opening import ModelFile, OpenOptions, open_service
 
@@ -137,6 +138,66 @@ def test_a_stalled_engine_is_not_healthy(
         connection.close()
         wait(lambda: httpx2.get(f"{server.url}/health").status_code == 200)
         wait(lambda: f"{NAME} goes on" in caplog.text)
+        assert len([r for r in caplog.records if r.levelname == "ERROR"]) <= 1  # not each poll
+
+
+def test_a_client_that_leaves_in_its_body_is_no_fault(
+    fake: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    def counted(what: str) -> float:
+        lines = httpx2.get(f"{fake.url}/metrics").text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(what))
+
+    left = 'localllm_http_responses_total{route="/v1/chat/completions",status="499"}'
+    before, faults = counted(left), counted('localllm_http_responses_total{status="500"')
+    n_gone = counted("localllm_http_disconnects_total")
+    with socket.create_connection(("127.0.0.1", fake.port), timeout=10) as connection:
+        connection.sendall(request("say a")[:-5])
+    wait(lambda: counted(left) == before + 1)
+    assert counted("localllm_http_disconnects_total") == n_gone + 1
+    assert counted('localllm_http_responses_total{status="500"') == faults
+    assert not [r for r in caplog.records if r.levelname == "ERROR"]
+
+
+def test_connections_have_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    allowed = {"soft": 200, "hard": 200}
+
+    def fixed(kind: int, limits: tuple[int, int]) -> None:
+        allowed["soft"] = limits[0]
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (allowed["soft"], allowed["hard"]))
+    monkeypatch.setattr(resource, "setrlimit", fixed)
+    n_files = listen.OWN_FILES + listen.BACKLOG + listen.ABRUPT
+    assert listen._fitting(512) == 200 - n_files
+    allowed["hard"] = 4096
+    assert listen._fitting(512) == 512 and allowed["soft"] == 512 + n_files
+    allowed.update(soft=32, hard=32)
+    with pytest.raises(FileError, match="32 open files"):
+        listen._fitting(512)
+
+
+def test_far_too_many_connections_are_cut(fake_info: LoadedModel) -> None:
+    n = listen.ABRUPT + 30
+    with serving(manager_of(FakeService(fake_info), (NAME,)), max_connections=2) as port:
+        held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(n)]
+        try:
+            for each in held:
+                each.setblocking(False)
+            wait(lambda: sum(_is_cut(each) for each in held) >= 28, 1.8)  # before their time is up
+        finally:
+            for each in held:
+                each.close()
+
+
+def _is_cut(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_the_end_lets_answers_finish(fake_info: LoadedModel) -> None:

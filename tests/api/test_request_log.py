@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -144,3 +145,16 @@ def test_a_server_with_such_a_log(tiny: Callable[[str, str], Path], tmp_path: Pa
     assert key not in page and "key-without-a-name" not in page
     assert row["route"] == TEXT and row["key"] == "alice@desk" and row["generated_tokens"] == 3
     assert WORD not in str(row) and key not in str(row)
+
+
+def test_a_fault_that_comes_again_and_again_is_written_down_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop, faults = asyncio.new_event_loop(), request_log.LoopFaults()
+    try:
+        for i in range(1000):
+            faults(loop, {"message": "socket.accept() out of system resource", "socket": i})
+            faults(loop, {"message": "another", "exception": ValueError("words")})
+    finally:
+        loop.close()
+    assert [record.message[:6] for record in caplog.records] == ["socket", "anothe"]

@@ -80,6 +80,7 @@ LINES = (
     "--gpu-memory-utilization 0.90 --language-model-only",
     "Qwen/Qwen2.5-7B-Instruct-AWQ --max-model-len 64K --reasoning-parser qwen3 "
     "--served-model-name a/b c -tp 1 --enforce-eager --kv-cache-dtype fp8_e5m2",
+    "Qwen/Qwen3-8B --max-logprobs 5 --slots --no-warmup -v --log-disable --timeout 60 -n 100",
     "Qwen/Qwen3-8B --host 127.0.0.1 --port 8000 --dtype auto --gpu-memory-utilization 0.90 "
     "--max-model-len 9000 --no-enable-prefix-caching --max-num-batched-tokens 2048",
     "--model=/models/Qwen3-4B --served-model-name=q --api-key a-long-secret --max-model-len=auto "
@@ -197,6 +198,7 @@ def test_no_flag_is_there_twice() -> None:
      (["--name", "a b"], "no name"), (["--port", "70000"], "--port"),
      (["--api-key", "@/no/such"], "/no/such"), (["--memory", "8X"], "--memory"),
      (["--tls-key", "/no/such"], "needs --tls-cert"),
+     (["--ssl-keyfile", "/no/such"], "needs --tls-cert"),
      (["--keep-alive", "5d"], "--keep-alive"), (["--name", "a", "x.gguf"], "--name")],
 )  # fmt: skip
 def test_wrong_usage(

@@ -135,6 +135,22 @@ def test_what_can_never_be_served(service: SerialService) -> None:
         service.submit(Request(PROMPT * 20, SHORT), Events().put)
 
 
+def test_a_fault_is_logged_and_tells_nobody_anything(
+    service: SerialService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*arguments: Any) -> None:
+        raise ValueError("words of a prompt")
+
+    monkeypatch.setattr(service, "_serve", breaks)
+    events = Events()
+    service.submit(Request(prompt=(1, 2), params=GenerateParams()), events.put)
+    failed = events.until_end()[-1]
+    assert isinstance(failed, Failed) and "fault of the engine" in failed.error.message
+    assert "words" not in failed.error.message and "ValueError" not in failed.error.message
+    (record,) = caplog.records
+    assert record.exc_info and record.exc_info[0] is ValueError and "words" not in record.message
+
+
 def test_closing_ends_everything(tiny: Callable[[str, str], Path]) -> None:
     parts = open_parts(tiny("llama", "F32"), OpenOptions(engine="native", n_ctx=512))
     service = SerialService(parts, "tiny", "")

@@ -418,6 +418,23 @@ def test_a_step_that_is_refused_is_tried_one_by_one(
     assert n_refused == [1, 1] and service.state().blocks_used == 0
 
 
+def test_a_fault_is_logged_and_tells_nobody_anything(
+    service: NativeService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*, alone: bool) -> None:
+        raise ValueError("words of a prompt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service._loop, "step", breaks)
+        answers = Answers(service, Request(prompt=prompt(0), params=PARAMS))
+        failed = answers.events.until_end()[-1]
+    assert isinstance(failed, Failed) and "fault of the engine" in failed.error.message
+    assert "words" not in failed.error.message and "ValueError" not in failed.error.message
+    assert any(r.exc_info and r.exc_info[0] is ValueError for r in caplog.records)
+    assert "words" not in "".join(r.message for r in caplog.records)
+    ask(service)  # it goes on
+
+
 def test_closing_ends_everything(tiny: Tiny) -> None:
     service = opened(tiny("llama", "F32"), n_sequences=1)
     both = [Answers(service, Request(prompt(i), LONG)) for i in range(2)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from localllm.server import metrics, watchdog
 from localllm.server.errors import RequestError
@@ -17,6 +17,12 @@ from localllm.server.state import state_of
 router = APIRouter()
 
 
+@router.get("/", include_in_schema=False)
+async def root(http: HttpRequest) -> RedirectResponse:
+    return RedirectResponse("/docs")
+
+
+@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="200 while the engine makes progress.")
 @router.get("/v1/health", include_in_schema=False)
 async def health(http: HttpRequest) -> dict[str, str]:
