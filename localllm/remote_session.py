@@ -56,6 +56,7 @@ class RemoteSession:
         self.notes: tuple[str, ...] = ()
         self.answer: Answer | None = None
         self.conversation = ""
+        self.may_store = True  # whether the server keeps what it computes
         self.kept: KeptConversations | None = None  # where it is noted whose pages are whose
         self._kept_at = KeptAt.of(about.get("kept_at"))
         self._server, self._label, self._about = server, label, about
@@ -120,6 +121,7 @@ class RemoteSession:
         self.answer, self.notes = None, ()
         self.stats = Stats(load_s=self.stats.load_s)
         asked = {**self._model, **body, "params": json.dumps(params.changed())}
+        asked["store"] = self.may_store
         prompt: Mapping[str, Any] = {}
         given: list[Chunk] = []
         lines = self._lines(asked)

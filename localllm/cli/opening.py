@@ -31,11 +31,12 @@ class Opening:
     raw: bool = False  # no template is needed
     mmap: bool = False
     server: bool = False  # a running server that has the model may be asked instead
+    store: bool = True  # what it computes may stay there
 
     @property
     def asks_for_a_load(self) -> bool:
         """Whether it says how the model is to be loaded."""
-        return replace(self, raw=False, kv_type="f16", server=False) != Opening()
+        return replace(self, raw=False, kv_type="f16", server=False, store=True) != Opening()
 
 
 def find(name: str) -> Found:
@@ -110,6 +111,8 @@ def _served(found: Found, opening: Opening) -> AnySession | None:
     sought = remote_session.Sought(found.path, found.label, template, opening.kv_type)
     with output.waiting(f"{found.label}: asking the server"):
         session, why_not = remote_session.find(folder, sought)
+    if session is not None:
+        session.may_store = opening.store
     if why_not:
         output.note(f"{why_not}: loading the model here")
     return session

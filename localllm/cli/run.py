@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -54,7 +54,11 @@ class Wishes:
 @loading_options
 @click.option("--plain", is_flag=True, help="No control sequences: for screen readers and pipes.")
 @click.option("--no-wrap", is_flag=True, help="Let the terminal break lines, also inside words.")
-@click.option("--no-record", is_flag=True, help="Keep no record of the answers for replay.")
+@click.option(
+    "--no-record",
+    is_flag=True,
+    help="Keep no record of the answers for replay, and nothing of them on a server.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Counts and timings on stderr at the end.")
 @click.option(
     "--json",
@@ -94,14 +98,14 @@ def _wishes(options: dict[str, Any]) -> Wishes:
             "Write the instructions into the prompt, or leave out --raw.",
         )
     think = think_of(options)
-    show = options.pop("show_thinking")
+    show, record = options.pop("show_thinking"), not options.pop("no_record")
     return Wishes(
-        opening=opening_of(options, raw=raw),
+        opening=replace(opening_of(options, raw=raw), store=record),
         system=system,
         think=think,
         thinking=FOLD if show is None else SHOW if show else HIDE,
         raw=raw,
-        record=not options.pop("no_record"),
+        record=record,
         verbose=options.pop("verbose"),
         sampling=chosen(options),  # what is left
     )

@@ -26,7 +26,6 @@ from localllm.cli.tier_options import tier_options, tiers_of
 from localllm.errors import ArgumentError
 
 PORT = 8000
-DEFAULT_KEEP_S = 300.0
 LOG_FORMATS = ("text", "json")
 _NAME = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 
@@ -164,7 +163,7 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     )
     bound = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
-    what = (names or tuple(each.label for each in found) or ("all models here",))[0]
+    what = names[0] if names else _ids(found)[0] if found else "all models here"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     scheme = "https" if tls else "http"
     reached = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else shown
@@ -192,6 +191,7 @@ def _ended(number: int, frame: Any) -> None:
 def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]) -> Any:
     """The models that were named, the first one loaded."""
     from localllm.server.file_loader import FileLoader
+    from localllm.server.keep_alive import DEFAULT_S
     from localllm.server.manager import Manager
     from localllm.server.opening import OpenOptions, Room, free_to_the_system
     from localllm.server.shelf import Shelf
@@ -217,11 +217,10 @@ def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]
     room = Room.here()
     budget = options["memory"] or room.free_bytes
     room = Room(room.memory_bytes, min(budget, room.free_bytes or budget))
-    items = [_item(each, names, opened) for each in found]
+    ids = _ids(found)
+    items = [_item(each, names or (id,), opened) for each, id in zip(found, ids, strict=True)]
     loader = FileLoader(options["max_queue"], options["parallel"], notice)
-    manager = Manager(
-        Shelf(items, opened), loader, budget, DEFAULT_KEEP_S if keep_s is None else keep_s
-    )
+    manager = Manager(Shelf(items, opened), loader, budget, DEFAULT_S if keep_s is None else keep_s)
     if not items:
         return manager
     first = items[0]
@@ -238,6 +237,17 @@ def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]
     return manager
 
 
+def _ids(found: list[Found]) -> list[str]:
+    """What requests call models without a --name: a file by its name, its folders are nobody's
+    business."""
+    ids: list[str] = []
+    for each in found:
+        is_file = each.model is None and each.foreign is None
+        id = Path(each.label).name.removesuffix(".gguf") if is_file else each.label
+        ids.append(each.label if not id or id in ids else id)
+    return ids
+
+
 def _item(found: Found, names: tuple[str, ...], options: Any) -> Any:
     from localllm.server.opening import ModelFile
     from localllm.server.shelf import Item
@@ -246,7 +256,7 @@ def _item(found: Found, names: tuple[str, ...], options: Any) -> Any:
     return Item(
         ModelFile(found.path, found.label, found.digest or "", carried.template),
         options.carried(carried.at_load("num_ctx"), carried.at_load("num_thread")),
-        names or (found.label,),
+        names,
         int(time.time()),
         sampling=carried.sampling,
         ref=found.model.ref if found.model is not None else None,

@@ -51,8 +51,11 @@ def to_answer(
     think: Any,
     salt: bytes,
     transcripts: Transcripts,
+    *,
+    may_store: bool = True,
 ) -> Asked:
-    """Answers the last message. salt: of the caller. Raises `UnsupportedError` where there is no
+    """Answers the last message. salt: of the caller. may_store: whether anything of it stays once
+    it is answered. Raises `UnsupportedError` where there is no
     template, and the template's errors."""
     template = info.chat_template
     if template is None:
@@ -60,21 +63,27 @@ def to_answer(
     options, notes = switched(template, think)
     prompt = template.prompt(messages, **options)
     truncate.check_length(prompt.text, info.n_ctx)
-    transcribed = transcripts.ids_of(prompt, info.partition + salt, model=info.kept_digest)
+    transcribed = transcripts.ids_of(
+        prompt, info.partition + salt, keep=may_store, model=info.kept_digest
+    )
     request = Request(
         _some(transcribed.ids),
         params,
         salt=salt,
         reasoning=template.reasoning,
         opened=prompt.opens_reasoning,
+        may_store=may_store,
     )
-    return Asked(request, (*notes, *prompt.repairs), transcribed)
+    return Asked(request, (*notes, *prompt.repairs), transcribed if may_store else None)
 
 
-def to_complete(info: LoadedModel, prompt: str, params: GenerateParams, salt: bytes) -> Asked:
+def to_complete(
+    info: LoadedModel, prompt: str, params: GenerateParams, salt: bytes, *, may_store: bool = True
+) -> Asked:
     """Continues a text as it is."""
     truncate.check_length(prompt, info.n_ctx)
-    return Asked(Request(_some(info.tokenizer.encode(prompt, True)), params, salt=salt))
+    ids = _some(info.tokenizer.encode(prompt, True))
+    return Asked(Request(ids, params, salt=salt, may_store=may_store))
 
 
 def _some(ids: Sequence[int]) -> tuple[int, ...]:

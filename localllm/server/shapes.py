@@ -23,9 +23,8 @@ _REPLACEMENT = "\ufffd"
 
 @dataclass
 class Wishes:
-    """What a request asks to see. names: of the model."""
+    """What a request asks to see."""
 
-    model: str
     tokenizer: Tokenizer
     logprobs: int | None = None
     reasoning: bool = True

@@ -18,7 +18,7 @@ from localllm.store.ref import Ref
 from localllm.store.settings import NOTHING_SET
 from localllm.store.wanted import PathName
 
-_LONGEST_NAME = 512
+MAX_NAME = 512  # characters that a request may call a model by
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _in_store(name: str) -> Model | None:
     from localllm.store.lockfile import Lockfile
     from localllm.store.resolve import local_refs
 
-    if len(name) > _LONGEST_NAME:
+    if len(name) > MAX_NAME:
         return None
     store = _store()
     try:

@@ -26,11 +26,11 @@ from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
 from localllm.server.schema import fields, values
 from localllm.server.schema.fields import Field
+from localllm.server.shelf import MAX_NAME
 
 MAX_CHOICES = 64
 _MAX_NAMED = 20  # ignored fields in a header
 _MAX_REMEMBERED = 1000
-_LONGEST_NAME = 512
 
 T = TypeVar("T")
 log = logging.getLogger("localllm.server")
@@ -159,7 +159,7 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     salt = http.state.caller + values.text(body, "cache_salt", "", 1024).encode()
     if not caching:
         salt = secrets.token_bytes(32)
-    name = values.text(body, "model", "", _LONGEST_NAME) or None
+    name = values.text(body, "model", "", MAX_NAME) or None
     priority = -values.integer(body, "priority", 0, -(2**31), 2**31 - 1)
     store = values.flag(body, "store", True)
     truncate = values.one_of(body, "truncate", ("start", "middle"))

@@ -12,7 +12,8 @@ from stand_ins.api_server import Running
 
 schemathesis = pytest.importorskip("schemathesis")
 
-N_EXAMPLES = 300 if os.environ.get("FULL") == "1" else 2
+FULL = os.environ.get("FULL") == "1"
+N_EXAMPLES = 900 if FULL else 50  # an operation; some have fewer
 ROUTES = {
     "/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{name}", "/tokenize",
     "/detokenize", "/health", "/metrics", "/localllm/ps", "/localllm/stop",
@@ -22,7 +23,7 @@ ROUTES = {
 def test_no_request_is_a_fault_of_ours(fake: Running) -> None:
     description = httpx2.get(f"{fake.url}/openapi.json").json()
     assert set(description["paths"]) == ROUTES
-    n_good = 0
+    n_good = n_asked = 0
     for result in schemathesis.openapi.from_dict(description).get_all_operations():
         operation = result.ok()
 
@@ -35,12 +36,13 @@ def test_no_request_is_a_fault_of_ours(fake: Running) -> None:
             suppress_health_check=list(HealthCheck),
         )
         def ask(case: object) -> None:
-            nonlocal n_good
+            nonlocal n_good, n_asked
             answer = case.call(base_url=fake.url, timeout=20)  # type: ignore[attr-defined]
             assert answer.status_code < 500, answer.text
+            n_asked += 1
             n_good += answer.status_code == 200
             if answer.status_code >= 400:
                 assert json.loads(answer.content)["error"]["message"]
 
         ask()
-    assert n_good > N_EXAMPLES
+    assert n_asked >= (5000 if FULL else 250) and n_good > N_EXAMPLES / 2

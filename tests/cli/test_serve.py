@@ -153,12 +153,18 @@ def test_a_file_of_a_repository() -> None:
 
 
 def test_a_short_key_is_one_where_only_this_machine_can_ask(
-    tiny: Callable[[str, str], Path],
+    tiny: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
-    with served(tiny("llama", "F32"), "--api-key", "EMPTY") as server:
+    path, other = tiny("llama", "F32"), tmp_path / "qwen2.5.gguf"
+    shutil.copy(path, other)
+    (tmp_path / "again").mkdir()
+    again = shutil.copy(path, tmp_path / "again" / "qwen2.5.gguf")
+    with served(path, other, again, "--api-key", "EMPTY") as server:
         models = f"{server.url}/v1/models"
         assert httpx2.get(models).status_code == 401
-        assert httpx2.get(models, headers={"authorization": "Bearer EMPTY"}).status_code == 200
+        listed = httpx2.get(models, headers={"authorization": "Bearer EMPTY"}).json()["data"]
+        # A file is called by its name; where it lies is told only to tell two apart.
+        assert [each["id"] for each in listed] == [path.stem, "qwen2.5", str(again)]
 
 
 @pytest.mark.parametrize("words", [["-np", "-1"], ["--parallel=auto"], ["--parallel", "-1"]])

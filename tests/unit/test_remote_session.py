@@ -122,6 +122,21 @@ def test_errors_are_the_same(remote: RemoteSession, local: Session) -> None:
     assert joined(remote.complete("a", PARAMS))[4] == "length"  # and goes on
 
 
+def test_nothing_stays_if_nothing_may(remote: RemoteSession) -> None:
+    texts = iter("abcd")
+
+    def cached(may_store: bool, text: str) -> int:
+        remote.may_store = may_store
+        joined(remote.chat([{"role": "user", "content": text * 150}], PARAMS))
+        joined(remote.complete(text * 150, PARAMS))
+        raw = remote.stats.cached_tokens
+        joined(remote.chat([{"role": "user", "content": text * 150}], PARAMS))
+        return remote.stats.cached_tokens + raw
+
+    first = cached(False, next(texts))  # the head of the template may be there already
+    assert [cached(store, next(texts)) > first + 100 for store in (False, True)] == [False, True]
+
+
 def test_cancel(remote: RemoteSession) -> None:
     endless = dataclasses.replace(PARAMS, max_tokens=None, logprobs=None)
     for when in ("before", "amid"):

@@ -99,7 +99,6 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
     answering = state.answering(service)
     answering.start([request], told)
     wishes = Wishes(
-        model=asked.lease.name,
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,
         reasoning=with_reasoning,

@@ -99,7 +99,6 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         for prompt, each in zip(prompts, fitted if echo else (), strict=False)
     ]
     wishes = Wishes(
-        model=asked.lease.name,
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,
         token_ids=asked.token_ids,

@@ -12,6 +12,7 @@ from fastapi import Request as HttpRequest
 from localllm import __version__
 from localllm.server.errors import RequestError
 from localllm.server.schema import values
+from localllm.server.shelf import MAX_NAME
 from localllm.server.state import body_of, read_object, state_of
 from localllm.store.identifiers import is_loopback
 
@@ -43,7 +44,7 @@ async def ps(http: HttpRequest) -> dict[str, Any]:
 )
 async def stop(http: HttpRequest) -> dict[str, Any]:
     only_here(http)
-    name = values.text(await read_object(http), "model", "", 512)
+    name = values.text(await read_object(http), "model", "", MAX_NAME)
     if not name:
         raise RequestError("model is missing", param="model", code="missing_parameter")
     row = await state_of(http).models.stop(name)

@@ -57,7 +57,7 @@ async def session(http: HttpRequest) -> dict[str, Any]:
 
 @router.post("/answer")
 async def answer(http: HttpRequest) -> Lines:
-    """messages or prompt, params, think."""
+    """messages or prompt, params, think, store."""
     only_here(http)
     body = await read_object(http)
     lease = await _lease(http, body)
@@ -87,14 +87,15 @@ def _request(
     info: LoadedModel, body: Mapping[str, Any], salt: bytes, transcripts: Transcripts
 ) -> Asked:
     params = _params(values.text(body, "params", "{}", _LONGEST))
+    may_store = values.flag(body, "store", True)
     if "prompt" in body:
         prompt = values.text(body, "prompt", "", _LONGEST * 16)
-        return session_request.to_complete(info, prompt, params, salt)
+        return session_request.to_complete(info, prompt, params, salt, may_store=may_store)
     messages = body.get("messages")
     if info.chat_template is not None and (not isinstance(messages, list) or not messages):
         raise values.wrong("messages", messages, "a list of at least one message")
     return session_request.to_answer(
-        info, messages or [], params, body.get("think"), salt, transcripts
+        info, messages or [], params, body.get("think"), salt, transcripts, may_store=may_store
     )
 
 

@@ -16,6 +16,7 @@ from localllm.server import truncate
 from localllm.server.errors import RequestError
 from localllm.server.models import Lease
 from localllm.server.schema import values
+from localllm.server.shelf import MAX_NAME
 from localllm.server.state import body_of, in_lane, lease, read_object
 from localllm.text.tokenizer import Tokenizer
 
@@ -61,7 +62,7 @@ async def _answer(
     http: HttpRequest, body: dict[str, Any], work: Callable[[dict[str, Any], Lease], dict[str, Any]]
 ) -> Response:
     """All of it on another thread, the JSON too."""
-    name = values.text(body, "model", "", 512) or None
+    name = values.text(body, "model", "", MAX_NAME) or None
     held = await lease(http, name)
     try:
         data = await in_lane(http, lambda check: json.dumps(work(body, held)).encode())
