@@ -42,7 +42,7 @@ class Talk(Screen[None]):
         self.conversation: Conversation | None = None
         self.answering: Answering | None = None
         self.answer: Message | None = None  # what `answering` writes
-        self._before = ""  # what this message held before
+        self._before, self._thought = "", ""  # what this message and its reasoning held before
         self.queued: list[tuple[str, tuple[Attachment, ...]]] = []
         self.editing: Message | None = None
         self.stashed: tuple[str, tuple[Attachment, ...]] = ("", ())  # typed before the edit began
@@ -159,7 +159,7 @@ class Talk(Screen[None]):
         self.answer = self.app.store.add(
             conversation.id, parent, "assistant", model=self.app.model_label, finish_reason=None
         )
-        self._before = ""
+        self._before = self._thought = ""
         view = MessageView(self.fresh(self.answer), growing=True)
         await self.transcript.add(view)
         messages = asked(
@@ -174,12 +174,20 @@ class Talk(Screen[None]):
             return
         conversation = self.renew()
         path = self.app.store.path(conversation.id)
+        if not path or path[-1].id != message.id:
+            self.app.notify("Only the last answer goes on: others follow this one", timeout=3)
+            return
+        try:
+            params = parameters(conversation, session, self.app.described, NOTHING)
+        except LocalLLMError as e:
+            self.say(e)
+            return
+        message = path[-1]  # as it is kept now
         messages = asked(conversation, path, self.app.described)
         messages.append({"role": "user", "content": GO_ON})
-        self.answer, self._before = message, message.content
+        self.answer, self._before, self._thought = message, message.content, message.reasoning
         if view := self.transcript.view(message.id):
             await view.go_on()
-        params = parameters(conversation, session, self.app.described, NOTHING)
         self._run(Answering(session, messages, params, conversation.think))
 
     def _run(self, answering: Answering) -> None:
@@ -212,7 +220,7 @@ class Talk(Screen[None]):
         view = self.transcript.view(answer.id)
         if piece.text or piece.reasoning:
             self.n_draws += 1
-            self.app.store.grow(answer.id, self._before + answering.text, answering.reasoning)
+            self.app.store.grow(answer.id, *self._whole(answering))
             if view is not None:
                 await view.add(piece.text, piece.reasoning)
         if piece.finish_reason is not None:
@@ -227,15 +235,15 @@ class Talk(Screen[None]):
 
     async def _finish(self, answering: Answering, answer: Message, reason: str) -> None:
         self.answering = self.answer = None
-        text = self._before + answering.text
+        text, reasoning = self._whole(answering)
         view = self.transcript.view(answer.id)
         if answering.stopping and reason == "error":
             reason, answering.error = "cancelled", None
         self.app.store.finish(
-            answer.id, text, answering.reasoning, finish_reason=reason,
+            answer.id, text, reasoning, finish_reason=reason,
             stats=kept_figures(answering.session.stats),
         )  # fmt: skip
-        if not text and not answering.reasoning:  # nothing came: the question stands alone
+        if not text and not reasoning:  # nothing came: the question stands alone
             self.app.store.cut(answer.conversation, answer.parent)
             if view is not None:
                 await view.remove()
@@ -279,10 +287,13 @@ class Talk(Screen[None]):
                 return
             await asyncio.sleep(0.01)
         if self.answer is not None:  # it does not listen: what is there is kept
-            text = self._before + answering.text
             self.app.store.finish(
-                self.answer.id, text, answering.reasoning, finish_reason="cancelled"
+                self.answer.id, *self._whole(answering), finish_reason="cancelled"
             )
+
+    def _whole(self, answering: Answering) -> tuple[str, str]:
+        """Text and reasoning of the message that it writes."""
+        return self._before + answering.text, self._thought + answering.reasoning
 
     # ---- what is said
 
