@@ -84,7 +84,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
     if fitted.cut is not None:
         headers["x-localllm-truncated"] = fitted.cut.header()
     if prompt.repairs:
-        headers["x-localllm-repaired"] = ascii("; ".join(prompt.repairs))[1:-1][:1000]
+        headers["x-localllm-repaired"] = ascii("; ".join(prompt.repairs))[1:-1][:1000].strip()
     request = Request(
         prompt=ids,
         params=params,
