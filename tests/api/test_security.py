@@ -61,7 +61,8 @@ def test_every_route_checks_who_asks(locked: Running, method: str, path: str) ->
     for host in ("evil.example", "evil.example:8000", "10.0.0.1", "localhost.evil.example", ""):
         answer = send(locked, method, path, host=host)
         assert answer.status_code == 403, host
-        assert answer.json()["error"]["code"] == "forbidden_host"
+        if method != "HEAD":
+            assert answer.json()["error"]["code"] == "forbidden_host"
     for origin in ("https://evil.example", "null", "http://localhost.evil.example", "x"):
         answer = send(locked, method, path, origin=origin)
         assert answer.status_code == 403, origin

@@ -149,8 +149,8 @@ def answer_of_4k_tokens() -> str:
 def test_the_end_of_a_long_answer_costs_what_its_beginning_does(kind: str) -> None:
     text = {
         "mixed": answer_of_4k_tokens,
-        "code": lambda: "```python\n" + "".join(f"x{n} = call({n})\n" for n in range(1000)),
-        "list": lambda: "".join(f"1. {words(9, n)}\n" for n in range(350)),
+        "code": lambda: "```python\n" + "".join(f"x{n} = call({n})\n" for n in range(500)),
+        "list": lambda: "".join(f"1. {words(9, n)}\n" for n in range(130)),
     }[kind]()
     costs: list[tuple[int, int]] = []
 

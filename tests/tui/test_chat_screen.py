@@ -10,6 +10,7 @@ from tui.driving import Driven, drive
 from tui.fakes import FakeOpener, FakeSession, Thought
 
 from localllm.errors import ContextFullError, LocalLLMError
+from localllm.server.client import ServerGoneError
 from localllm.session import Chunk
 from localllm.tui.opening import Beginning, Described
 from localllm.tui.widgets.message import Notice
@@ -322,3 +323,19 @@ def test_quit_keeps_an_answer_that_runs(tmp_path: Path) -> None:
 
     drive(body, tmp_path, session=FakeSession([["so far", threading.Event()]]))
     assert kept == ["x", "so far"]
+
+
+def test_a_server_that_goes_is_replaced(tmp_path: Path) -> None:
+    opener = FakeOpener(
+        {"fake:135m": FakeSession([["half", ServerGoneError("the server has gone")]])}
+    )
+
+    async def body(d: Driven) -> None:
+        opener.sessions["fake:135m"] = FakeSession([["whole"]])
+        await d.ask("x")
+        await d.until(lambda: "the server has gone" in d.text and len(opener.opened) == 2)
+        await d.until(lambda: d.app.session is not None and not d.app.loading)
+        await d.press("f5")
+        await d.until(lambda: d.idle and d.contents == ["x", "whole"])
+
+    drive(body, tmp_path, opener=opener)

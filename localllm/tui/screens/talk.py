@@ -243,17 +243,27 @@ class Talk(Screen[None]):
         elif view is not None:
             await view.end(self.fresh(answer))
         if answering.error is not None:
-            if isinstance(answering.error, ContextFullError):
-                answering.error.hint = _CONTEXT_HINT
-            elif not answering.error.hint:
-                answering.error.hint = "F5 asks again, Ctrl+O opens another model."
-            self.say(answering.error)
+            self._say_why(answering.error)
         self.ended(answering, reason)
         for note in answering.session.notes:
             self.say_line(note)
         if self.queued and answering.error is None and not answering.stopping:
             text, attached = self.queued.pop(0)
             await self.send(text, attached)
+
+    def _say_why(self, error: LocalLLMError) -> None:
+        """What ended an answer, and what can be done. A server of this machine that has gone is
+        no loss: its model is opened again, here or where another one has it."""
+        from localllm.server.client import ServerGoneError
+
+        if isinstance(error, ContextFullError):
+            error.hint = _CONTEXT_HINT
+        elif isinstance(error, ServerGoneError) and self.app.opener.is_local:
+            error.hint = "The model is opened again: then F5 asks again."
+            self.app.load(self.app.model)
+        elif not error.hint:
+            error.hint = "F5 asks again, Ctrl+O opens another model."
+        self.say(error)
 
     async def end_answer(self) -> None:
         """Ends an answer that runs, and keeps what is there of it."""
