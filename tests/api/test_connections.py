@@ -295,7 +295,7 @@ def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> No
     """Together they get what each gets alone, and those that leave are skipped."""
     service = open_service(
         ModelFile(tiny("llama", "F32"), "tiny"),
-        OpenOptions(engine="native", n_ctx=512),
+        OpenOptions(engine="native", n_ctx=1024),
         max_queue=3,
         n_sequences=2,
     )
@@ -325,7 +325,7 @@ def test_clients_of_a_real_model_at_once(tiny: Callable[[str, str], Path]) -> No
             thread.join()
         assert [together[i] for i in range(3)] == alone
 
-        long = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
+        long = {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": True}
         data = json.dumps(long).encode()
         head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json"
         raw = f"{head}\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
