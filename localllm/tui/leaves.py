@@ -22,6 +22,7 @@ CODE_LINES = 40
 """Lines of code that one widget holds."""
 LONG = 12_000
 """Characters of one block; what is longer is shown as it is, in pieces of this length."""
+_AT_ONCE = LONG // 3  # characters that are read together, so that many blocks are no long block
 
 #: (text, styles) pieces of a line; styles are "bold", "italic", "strike", "code", "link", "dim".
 Spans = tuple[tuple[str, tuple[str, ...]], ...]
@@ -73,10 +74,11 @@ class Reader:
 
     def read(self, text: str) -> list[Leaf]:
         """Takes in the next piece; returns the leaves that are finished now."""
-        self._tail += text
         finished: list[Leaf] = []
-        while (step := self._step()) is not None:
-            finished += step
+        for at in range(0, len(text), _AT_ONCE):
+            self._tail += text[at : at + _AT_ONCE]
+            while (step := self._step()) is not None:
+                finished += step
         return finished
 
     def rest(self, *, ended: bool = False) -> list[Leaf]:
@@ -95,10 +97,14 @@ class Reader:
         """Cuts off leaves that cannot change any more; None if there are none."""
         if self._code is not None:
             return self._step_in_code(self._code)
-        if len(self._tail) > LONG:
+        step = self._step_over_blocks()
+        if step is None and len(self._tail) > LONG:  # one block that has no end
             cut = self._tail.rfind("\n", LONG // 2, LONG) + 1 or LONG
             head, self._tail = self._tail[:cut], self._tail[cut:]
-            return [Leaf("text", ((head.strip("\n"), ()),))]
+            step = [Leaf("text", ((head.strip("\n"), ()),))]
+        return step
+
+    def _step_over_blocks(self) -> list[Leaf] | None:
         lines = self._tail.splitlines(keepends=True)
         if len(lines) < 2:
             return None

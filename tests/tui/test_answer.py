@@ -87,6 +87,26 @@ def test_pieces_give_the_leaves_of_the_whole(sizes: list[int]) -> None:
     assert kinds.count("code") == 3 and "table" in kinds and "rule" in kinds
 
 
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_a_long_answer_keeps_its_form(size: int) -> None:
+    block = "# Head {0}\n\n```python\nx{0} = 1\n```\n\n- item {0}\n\n" + "word " * 100 + "\n\n"
+    text = "".join(block.format(n) for n in range(60))
+    assert len(text) > 2 * LONG
+    assert [leaf.kind for leaf in streamed(text, [size])] == [
+        "heading",
+        "code",
+        "text",
+        "text",
+    ] * 60
+    fits = "some **bold** text " * ((LONG - 200) // 19)
+    for before in range(1, LONG, 1500):  # wherever it begins in what is read together
+        kinds = [
+            (leaf.kind, len(leaf.spans))
+            for leaf in streamed(f"# {'x' * before}\n{fits}\n\ny", [size])
+        ]
+        assert kinds == [("heading", 1), ("text", 2 * fits.count("bold") + 1), ("text", 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "plain"),
     [

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from stand_ins.nasty import BAD
 from textual.widgets import Input
 from tui.driving import Driven, drive
 from tui.fakes import FakeSession
 
+from localllm.plain_text import escape
 from localllm.tui.screens.help import HelpScreen
 from localllm.tui.widgets.answer import CodeBlock
-from localllm.tui.widgets.composer import Chip
+from localllm.tui.widgets.composer import Chip, Offer
 from localllm.tui.widgets.message import MessageView
 
 
@@ -153,6 +155,40 @@ def test_lines_and_history(tmp_path: Path) -> None:
         assert d.chat.composer.text == "second"
         await d.press("down")
         assert d.chat.composer.text == "draft"
+
+    drive(body, tmp_path)
+
+
+def test_what_is_recalled_is_shown_escaped_and_sent_exactly(tmp_path: Path) -> None:
+    session = FakeSession()
+    evil = "a\x1b]0;title\x07\r\nb\u2028c"
+
+    async def body(d: Driven) -> None:
+        chat, editor = d.chat, d.chat.composer.editor
+        assert chat.conversation is not None
+        question = d.store.add(chat.conversation.id, None, "user", evil)
+        d.store.add(chat.conversation.id, question.id, "assistant", "y", finish_reason="stop")
+        await chat.reopen()
+        editor.focus()
+        await d.press("up")
+        assert chat.composer.text == evil
+        assert editor.text == escape(evil) and not BAD.search(d.text.replace("\n", ""))
+        await d.press("down", "up", "enter")
+        await d.until(lambda: d.idle and len(d.path) == 4)
+        assert d.path[2].content == evil == session.asked[0][0][-1]["content"]
+        editor.focus()
+        await d.press("f7", "z")  # undone, and changed: what is shown is meant
+        assert chat.composer.text == editor.text == escape(evil) + "z"
+
+    drive(body, tmp_path, session=session)
+
+
+def test_a_name_that_is_offered_is_escaped(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.type("@")
+        d.chat.composer._offer([Offer(1, "@\x1b]0;x\x07", "name")])
+        await d.press("tab")
+        assert d.chat.composer.editor.text == r"@\x1b]0;x\x07"
 
     drive(body, tmp_path)
 

@@ -142,6 +142,7 @@ class Composer(Vertical):
         self.history: list[str] = []  # what was sent, the oldest first
         self._at: int | None = None  # what of it is shown
         self._typed = ""  # what was there before
+        self._exact = ""  # what was put there: the editor shows it escaped
         self._offers: list[Offer] = []
         self._n_pastes = 0
         self._editor = Editor()
@@ -163,8 +164,9 @@ class Composer(Vertical):
 
     @property
     def text(self) -> str:
-        """What is typed."""
-        return self._editor.text
+        """What is typed; what was put there stays exact as long as nobody changes it."""
+        text = self._editor.text
+        return self._exact if text == escape(self._exact) else text
 
     @property
     def offers(self) -> Sequence[Offer]:
@@ -178,11 +180,16 @@ class Composer(Vertical):
 
     def show(self, text: str, attached: Sequence[Attachment] = ()) -> None:
         """Replaces what is there."""
-        self._editor.load_text(escape(text))
-        self._editor.move_cursor(self._editor.document.end)
+        self._put(text)
         self._chips.query(Chip).remove()
         self.attach(attached)
         self._at = None
+
+    def _put(self, text: str) -> None:
+        """The one way in for texts that nobody typed: a terminal obeys what is not escaped."""
+        self._exact = text
+        self._editor.load_text(escape(text))
+        self._editor.move_cursor(self._editor.document.end)
 
     def attach(self, attached: Sequence[Attachment]) -> None:
         """Adds attachments."""
@@ -231,8 +238,7 @@ class Composer(Vertical):
 
     def _recall(self, at: int) -> None:
         self._at = at if at < len(self.history) else None
-        self._editor.load_text(self._typed if self._at is None else self.history[at])
-        self._editor.move_cursor(self._editor.document.end)
+        self._put(self._typed if self._at is None else self.history[at])
 
     def _unchip(self) -> None:
         if chips := list(self._chips.query(Chip)):
@@ -248,7 +254,7 @@ class Composer(Vertical):
         offer = self._offers[index]
         end = self._editor.cursor_location
         begin = (end[0], end[1] - offer.n_typed)
-        self._editor.replace(offer.text, begin, end)
+        self._editor.replace(escape(offer.text), begin, end)
         self._offer([])
 
     async def on_chip_removed(self, event: Chip.Removed) -> None:
