@@ -31,7 +31,7 @@ from localllm.errors import ArgumentError, CancelledError, ContextFullError
 from localllm.params import GenerateParams
 from localllm.server import session_request
 from localllm.server.security import OWN
-from localllm.server.session_request import Asked
+from localllm.server.session_request import SessionRequest
 from localllm.session import Session, SessionInfo, clip, title_of
 from localllm.store.answers import Answer, Fingerprint
 
@@ -215,7 +215,7 @@ class PooledSession:
     ) -> None:
         self.close()
 
-    def _answer(self, asked: Asked, title: str, *, raw: bool) -> Iterator[Chunk]:
+    def _answer(self, asked: SessionRequest, title: str, *, raw: bool) -> Iterator[Chunk]:
         self.answer, self.notes = None, asked.notes
         request = asked.request
         stats = self.stats = Stats(load_s=self._pool.load_s, prompt_tokens=len(request.prompt))
@@ -300,7 +300,7 @@ class PooledSession:
         if self.conversation and at is not None:
             self._pool.keeping.conversations.note(self.conversation, at, tokens)
 
-    def _keep(self, asked: Asked, given: list[Chunk], title: str, *, raw: bool) -> None:
+    def _keep(self, asked: SessionRequest, given: list[Chunk], title: str, *, raw: bool) -> None:
         """Makes the record of an answer, and what the next turn can build on."""
         token_ids = tuple(token for chunk in given for token in chunk.token_ids)
         if asked.transcribed is not None:

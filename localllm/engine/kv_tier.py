@@ -62,6 +62,9 @@ class TierState:
     disk_pages: int = 0
     written_pages: int = 0
     damaged_pages: int = 0
+    evicted_pages: int = 0
+    skipped_pages: int = 0  # that were not written: no room, or no time
+    stopped: bool = False  # nothing is written any more
 
 
 @dataclass
@@ -208,6 +211,9 @@ class KvTiers:
             disk_pages=len(disk),
             written_pages=disk.n_written,
             damaged_pages=disk.n_damaged,
+            evicted_pages=disk.n_evicted,
+            skipped_pages=disk.n_skipped,
+            stopped=bool(disk.stopped),
         )
 
     @property

@@ -158,6 +158,9 @@ class ServiceState:
     kv_disk_pages: int = 0
     kv_disk_written: int = 0  # pages
     kv_disk_damaged: int = 0  # pages that were removed
+    kv_disk_evicted: int = 0  # pages
+    kv_disk_skipped: int = 0  # pages that were not written
+    kv_disk_stopped: int = 0  # 1: nothing is written any more
     last_progress_s: float = 0.0  # time.monotonic() of it
 
     def stalled_s(self, now: float) -> float:

@@ -256,6 +256,9 @@ class NativeService:
                 kv_disk_pages=tiers.disk_pages,
                 kv_disk_written=tiers.written_pages,
                 kv_disk_damaged=tiers.damaged_pages,
+                kv_disk_evicted=tiers.evicted_pages,
+                kv_disk_skipped=tiers.skipped_pages,
+                kv_disk_stopped=int(tiers.stopped),
                 last_progress_s=now if moved or not self._jobs else self._state.last_progress_s,
             )
 

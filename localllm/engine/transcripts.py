@@ -29,8 +29,10 @@ from localllm.engine.transcript_files import TranscriptFiles
 from localllm.text.prompt import Prompt
 from localllm.text.tokenizer import Tokenizer
 
-MAX_TOKENS = 4 << 20
-"""Of all conversations together: 16 MiB."""
+MAX_BYTES = 16 << 20
+"""Of all conversations together."""
+PLACE_BYTES = 640
+"""What a place takes beside its tokens: short answers are mostly this."""
 
 
 class _Text:
@@ -64,6 +66,10 @@ class _Place:
     ids: array[int]  # since the parent
     was_answered: bool = False  # what the template writes here calls for an answer, and one came
 
+    @property
+    def n_bytes(self) -> int:
+        return PLACE_BYTES + self.ids.itemsize * len(self.ids)
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -81,12 +87,12 @@ class Asked:
 
 
 class Transcripts:
-    """For any thread. The least recently used go first once there are more than `max_tokens`.
+    """For any thread. The least recently used go first once they take more than `max_bytes`.
     files: where answers of models with a digest are kept, too."""
 
-    def __init__(self, max_tokens: int = MAX_TOKENS, files: TranscriptFiles | None = None) -> None:
-        self._max_tokens, self._files = max_tokens, files
-        self._n_tokens = 0
+    def __init__(self, max_bytes: int = MAX_BYTES, files: TranscriptFiles | None = None) -> None:
+        self._max_bytes, self._files = max_bytes, files
+        self._n_bytes = 0
         #: Least recently used first; a child before its parent.
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
         self._lock = threading.Lock()
@@ -155,7 +161,7 @@ class Transcripts:
     def clear(self) -> None:
         with self._lock:
             self._places.clear()
-            self._n_tokens = 0
+            self._n_bytes = 0
 
     def _on_disk(self, model: str, name: bytes, prompt: Prompt) -> list[int] | None:
         found = self._files.find(model, name) if self._files is not None and model else None
@@ -177,13 +183,13 @@ class Transcripts:
                 return
             if name not in self._places:
                 self._places[name] = _Place(parent, array("i", ids), was_answered)
-                self._n_tokens += len(ids)
+                self._n_bytes += self._places[name].n_bytes
             if is_answer and self._places[parent].parent:
                 self._places[self._places[parent].parent].was_answered = True
             self._ids_before(name)
-            while self._n_tokens > self._max_tokens:
+            while self._n_bytes > self._max_bytes:
                 _, place = self._places.popitem(last=False)
-                self._n_tokens -= len(place.ids)
+                self._n_bytes -= place.n_bytes
 
     def _ids_before(self, name: bytes) -> list[int]:
         """All tokens before a place, which is used by that."""

@@ -33,6 +33,9 @@ _OF_SERVICE = {
     "kv_disk_pages": ("kv_disk_pages", "gauge", "Blocks of this model on the disk."),
     "kv_disk_written": ("kv_disk_written_pages_total", "counter", "Blocks written to the disk."),
     "kv_disk_damaged": ("kv_disk_damaged_pages_total", "counter", "Damaged ones, removed."),
+    "kv_disk_evicted": ("kv_disk_evicted_pages_total", "counter", "Removed to make room."),
+    "kv_disk_skipped": ("kv_disk_skipped_pages_total", "counter", "Blocks that were not written."),
+    "kv_disk_stopped": ("kv_disk_stopped", "gauge", "1: the disk failed, nothing is written."),
     "generated_tokens": ("generated_tokens_total", "counter", "Tokens of answers."),
 }
 

@@ -121,8 +121,8 @@ def _without_port(origin: str) -> str:
 
 
 class Guard:
-    """The outermost part of the application. Sets state["caller"]: see `Access.caller` (empty
-    without keys)."""
+    """The part of the application inside `Recorded`. Sets state["caller"]: see `Access.caller`
+    (empty without keys)."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access, self._held = app, access, _Held()

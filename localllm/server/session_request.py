@@ -17,7 +17,7 @@ from localllm.text.thinking_switch import switched
 
 
 @dataclass(frozen=True)
-class Asked:
+class SessionRequest:
     """A request, and what whoever asks is told of its prompt."""
 
     request: Request
@@ -53,7 +53,7 @@ def to_answer(
     transcripts: Transcripts,
     *,
     may_store: bool = True,
-) -> Asked:
+) -> SessionRequest:
     """Answers the last message. salt: of the caller. may_store: whether anything of it stays once
     it is answered. Raises `UnsupportedError` where there is no
     template, and the template's errors."""
@@ -74,16 +74,16 @@ def to_answer(
         opened=prompt.opens_reasoning,
         may_store=may_store,
     )
-    return Asked(request, (*notes, *prompt.repairs), transcribed if may_store else None)
+    return SessionRequest(request, (*notes, *prompt.repairs), transcribed if may_store else None)
 
 
 def to_complete(
     info: LoadedModel, prompt: str, params: GenerateParams, salt: bytes, *, may_store: bool = True
-) -> Asked:
+) -> SessionRequest:
     """Continues a text as it is."""
     truncate.check_length(prompt, info.n_ctx)
     ids = _some(info.tokenizer.encode(prompt, True))
-    return Asked(Request(ids, params, salt=salt, may_store=may_store))
+    return SessionRequest(Request(ids, params, salt=salt, may_store=may_store))
 
 
 def _some(ids: Sequence[int]) -> tuple[int, ...]:

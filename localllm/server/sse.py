@@ -84,7 +84,7 @@ class Watched(Response):
         return kind
 
 
-class Answer(Watched):
+class HttpAnswer(Watched):
     """The answer of one HTTP request. n: choices for each of its engine requests."""
 
     def __init__(

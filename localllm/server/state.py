@@ -68,7 +68,8 @@ class ServerState:
         """The header that names unknown fields; the log names each once."""
         if not names:
             return {}
-        shown = [ascii(name[:60])[1:-1].replace(",", " ") for name in names[:_MAX_NAMED]]
+        plain = (ascii(name[:60])[1:-1].replace(",", " ") for name in names[:_MAX_NAMED])
+        shown = [name.strip() or "''" for name in plain]  # a header ends with no space
         for name in shown:
             if name not in self._named and len(self._named) < _MAX_REMEMBERED:
                 self._named.add(name)

@@ -221,6 +221,8 @@ def test_unknown_fields_are_named(http: httpx2.Client, caplog: pytest.LogCapture
         ignored = answer.headers["x-localllm-ignored"]
         assert "no_such_thing" in ignored and "set-cookie" not in answer.headers
     assert sum("no_such_thing" in record.message for record in caplog.records) == 1
+    for name in ("", " ", "a,", " a", "\t", "\u00a0", "x" * 59 + " y"):
+        assert chat(http, **{name: 1}).headers["x-localllm-ignored"].strip()
     many = chat(http, **{f"field{i}": 1 for i in range(5000)})
     assert many.status_code == 200 and len(many.headers["x-localllm-ignored"]) < 2000
 

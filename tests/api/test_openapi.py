@@ -8,7 +8,11 @@ import os
 import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
-from stand_ins.api_server import Running
+from stand_ins.api_server import NAME, FakeService, NoLoader, item_of, serving
+
+from localllm.engine.request import LoadedModel, Service
+from localllm.server.manager import Manager
+from localllm.server.shelf import Shelf
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -20,8 +24,23 @@ ROUTES = {
 }  # fmt: skip
 
 
-def test_no_request_is_a_fault_of_ours(fake: Running) -> None:
-    description = httpx2.get(f"{fake.url}/openapi.json").json()
+class Loader(NoLoader):
+    """Requests may end the model: it comes back."""
+
+    def __init__(self, info: LoadedModel) -> None:
+        self._info = info
+
+    def open(self, *args: object) -> Service:
+        return FakeService(self._info)
+
+
+def test_no_request_is_a_fault_of_ours(fake_info: LoadedModel) -> None:
+    with serving(Manager(Shelf([item_of(NAME)]), Loader(fake_info))) as port:
+        ask_all(f"http://127.0.0.1:{port}")
+
+
+def ask_all(url: str) -> None:
+    description = httpx2.get(f"{url}/openapi.json").json()
     assert set(description["paths"]) == ROUTES
     n_good = n_asked = 0
     for result in schemathesis.openapi.from_dict(description).get_all_operations():
@@ -37,7 +56,7 @@ def test_no_request_is_a_fault_of_ours(fake: Running) -> None:
         )
         def ask(case: object) -> None:
             nonlocal n_good, n_asked
-            answer = case.call(base_url=fake.url, timeout=20)  # type: ignore[attr-defined]
+            answer = case.call(base_url=url, timeout=20)  # type: ignore[attr-defined]
             assert answer.status_code < 500, answer.text
             n_asked += 1
             n_good += answer.status_code == 200

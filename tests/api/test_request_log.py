@@ -95,7 +95,7 @@ def test_nothing_of_a_request_is_in_the_log(locked: Running, log: tuple[str, io.
     assert "RuntimeError" in written and "stand_ins/api_server.py" in written  # where a fault was
     if log_format == "json":
         routes = [row["route"] for row in rows(written) if "route" in row]
-        assert len(routes) >= 3 * (6 + 4 + 4) * 2 and set(routes) == {CHAT, TEXT, "other"}
+        assert len(routes) >= 3 * (6 + 4 + 4) * 2 and set(routes) == {CHAT, TEXT, "other", "/"}
     else:
         assert '"route"' not in written
 

@@ -27,6 +27,8 @@ N_CLIENTS = 32
 GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
 ARCHITECTURES = ("llama", "qwen3", "gemma3")
 BUDGET = "70MB"  # each holds 30 to 36 MB, and is not loaded into less than 25
+KV_DISK = "16MB"  # full in a minute: each page on the disk is known in memory, by about 0.7 kB
+N_SEEDS = 20  # answers by chance to each question, so that what is kept of all has an end, too
 QUESTIONS = [f"Tell me of {what}, please." * n for what in ("ice", "the sea") for n in (1, 2, 9)]
 
 
@@ -112,6 +114,7 @@ class Soak:
     async def hot(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
         model, question = self.pick(chance)
         body = chat(question, model=model, temperature=1.5, logprobs=True, top_logprobs=2)
+        body["seed"] = chance.randrange(N_SEEDS)
         self.status(200, await http.post("/v1/chat/completions", json=body))
 
     async def giant(self, chance: random.Random, http: httpx2.AsyncClient) -> None:
@@ -206,7 +209,7 @@ def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[s
         return soak
 
     first, *more = (tiny(arch, "F32") for arch in ARCHITECTURES)
-    args = (*map(str, more), "--memory", BUDGET, "--ctx", "1024")
+    args = (*map(str, more), "--memory", BUDGET, "--ctx", "1024", "--kv-disk", KV_DISK)
     with served(first, *args) as server:
         soak = asyncio.run(run(server))
     assert not soak.wrong, soak.wrong[0]

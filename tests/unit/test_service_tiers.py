@@ -233,6 +233,25 @@ def test_no_step_waits_for_the_disk(served: Open, monkeypatch: pytest.MonkeyPatc
     assert "native-service" not in calls
 
 
+def test_the_state_tells_what_does_not_reach_the_disk(served: Open) -> None:
+    service = served(TierOptions(disk_bytes=1 << 17))
+    disk = tiers_of(service)._disk
+    assert disk is not None
+    for first in (1, 2, 3):
+        ask(service, prompt=prompt(first, 150))
+        assert disk.flush(10)
+    ask(service, prompt=prompt(4, 9))
+    told = (disk.n_evicted, disk.n_skipped)
+    assert sum(told) > 0 and not service.state().kv_disk_stopped
+    disk.stopped = "no such device"
+    ends_s = time.monotonic() + 10
+    while not service.state().kv_disk_stopped:
+        assert time.monotonic() < ends_s
+        ask(service, prompt=prompt(5, 9))
+    state = service.state()
+    assert state.kv_disk_evicted >= told[0] and state.kv_disk_skipped >= told[1]
+
+
 def test_others_go_on_while_the_disk_is_waited_for(
     served: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

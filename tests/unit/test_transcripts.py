@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from reference.small_vocabularies import P, byte_level
 
-from localllm.engine.transcripts import Transcripts
+from localllm.engine.transcripts import PLACE_BYTES, Transcripts
 from localllm.text.chat_template import ChatTemplate
 from localllm.text.tokenizer import Tokenizer
 
@@ -92,8 +94,9 @@ def test_what_is_not_to_be_kept(tokenizer: Tokenizer) -> None:
 
 
 def test_the_oldest_go_first(tokenizer: Tokenizer) -> None:
-    one = len(prompt(tokenizer, "hi 0").ids()) + 4
-    transcripts = Transcripts(max_tokens=2 * one)
+    n_ids = len(prompt(tokenizer, "hi 0").ids()) + 4
+    one = 3 * PLACE_BYTES + 4 * n_ids  # two of the question, one of the answer
+    transcripts = Transcripts(max_bytes=2 * one)
     for i in (0, 1):
         asked = transcripts.ids_of(prompt(tokenizer, f"hi {i}"))
         transcripts.add_answer(asked, plain(tokenizer, "abab"))
@@ -108,6 +111,21 @@ def test_the_oldest_go_first(tokenizer: Tokenizer) -> None:
     transcripts.add_answer(late, plain(tokenizer, "abab"))
     whole2 = prompt(tokenizer, "hi 2", "abab", "x")
     assert list(transcripts.ids_of(whole2).ids) == whole2.ids()
+
+
+def test_short_answers_fill_no_more_than_the_limit(tokenizer: Tokenizer) -> None:
+    """A server gives many of them, each of which takes more than its tokens."""
+    max_bytes = 1 << 18
+    transcripts = Transcripts(max_bytes)
+    asked = transcripts.ids_of(prompt(tokenizer, "hi"))
+    tracemalloc.start()
+    try:
+        for i in range(2000):
+            transcripts.add_answer(asked, plain(tokenizer, f"{i:04}"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert max_bytes / 2 < held < max_bytes
 
 
 def test_a_changed_past_is_encoded_anew(tokenizer: Tokenizer) -> None:

@@ -17,7 +17,7 @@ from localllm.server.errors import RequestError
 from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import ChatShape, Frame, Wishes
-from localllm.server.sse import Answer
+from localllm.server.sse import HttpAnswer
 from localllm.server.state import Asked, answered, body_of, in_lane, state_of
 from localllm.server.truncate import Fitted
 from localllm.text.chat_template import SYSTEM_TEXT, ChatTemplate
@@ -40,11 +40,11 @@ _SCHEMA = fields.json_schema(fields.CHAT, ["messages"])
     summary="Answers the last message of a conversation.",
     openapi_extra=body_of(_SCHEMA),
 )
-async def chat_completions(http: HttpRequest) -> Answer:
+async def chat_completions(http: HttpRequest) -> HttpAnswer:
     return await answered(http, fields.CHAT, _answer)
 
 
-async def _answer(http: HttpRequest, asked: Asked) -> Answer:
+async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
     state, body, service = state_of(http), asked.body, asked.lease.service
     info = service.info
     if info.chat_template is None:
@@ -84,7 +84,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
     if fitted.cut is not None:
         headers["x-localllm-truncated"] = fitted.cut.header()
     if prompt.repairs:
-        headers["x-localllm-repaired"] = ascii("; ".join(prompt.repairs))[1:-1][:1000]
+        headers["x-localllm-repaired"] = ascii("; ".join(prompt.repairs))[1:-1][:1000].strip()
     request = Request(
         prompt=ids,
         params=params,
@@ -110,7 +110,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         more["truncated"] = fitted.cut.document()
     if asked.token_ids:
         more["prompt_token_ids"] = list(ids)
-    return Answer(
+    return HttpAnswer(
         answering,
         Frame(ChatShape(wishes), asked.lease.name, more),
         state.metrics,

@@ -14,7 +14,7 @@ from localllm.server.errors import RequestError
 from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
 from localllm.server.shapes import Frame, TextShape, Wishes
-from localllm.server.sse import Answer
+from localllm.server.sse import HttpAnswer
 from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, in_lane, state_of
 from localllm.server.text_logprobs import echoed
 from localllm.server.truncate import Fitted
@@ -34,11 +34,11 @@ _PROMPTS = "a text, a list of token ids, or a list of these"
     summary="Goes on with a text.",
     openapi_extra=body_of(_SCHEMA),
 )
-async def completions(http: HttpRequest) -> Answer:
+async def completions(http: HttpRequest) -> HttpAnswer:
     return await answered(http, fields.COMPLETIONS, _answer)
 
 
-async def _answer(http: HttpRequest, asked: Asked) -> Answer:
+async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
     state, body, service = state_of(http), asked.body, asked.lease.service
     info = service.info
     n_logprobs = sampling.completion_logprobs(body)
@@ -105,7 +105,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> Answer:
         echo=tuple(echoes),
         n=asked.n,
     )
-    return Answer(
+    return HttpAnswer(
         answering,
         Frame(TextShape(wishes), asked.lease.name, more),
         state.metrics,

@@ -27,7 +27,7 @@ from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
 from localllm.server.routes.control import only_here
 from localllm.server.schema import values
-from localllm.server.session_request import Asked
+from localllm.server.session_request import SessionRequest
 from localllm.server.sse import EVENTS, Watched, stream
 from localllm.server.state import attended, in_lane, read_object, state_of
 
@@ -85,7 +85,7 @@ async def _lease(http: HttpRequest, body: Mapping[str, Any]) -> Lease:
 
 def _request(
     info: LoadedModel, body: Mapping[str, Any], salt: bytes, transcripts: Transcripts
-) -> Asked:
+) -> SessionRequest:
     params = _params(values.text(body, "params", "{}", _LONGEST))
     may_store = values.flag(body, "store", True)
     if "prompt" in body:
@@ -111,7 +111,11 @@ class Lines(Watched):
     """An answer as lines of JSON."""
 
     def __init__(
-        self, answering: Answering, metrics: Metrics, release: Callable[[], None], asked: Asked
+        self,
+        answering: Answering,
+        metrics: Metrics,
+        release: Callable[[], None],
+        asked: SessionRequest,
     ) -> None:
         super().__init__(answering, metrics, release, {})
         self._asked = asked

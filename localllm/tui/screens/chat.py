@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Footer
 
+from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.dialogue import asked, kept_figures, parameters
@@ -156,7 +157,11 @@ class ChatScreen(Actions):
             if written is not None:
                 self.app.notify(f"Exported {escape_line(str(written))}", markup=False)
 
-        opened = self.app.store.open(conversation, 1)
+        try:
+            opened = self.app.store.open(conversation, 1)
+        except LocalLLMError as e:
+            self.say(e)
+            return
         self.app.push_screen(ExportScreen(self.app.store, opened.conversation, path), done)
 
     def action_import(self) -> None:

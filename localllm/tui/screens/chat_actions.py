@@ -67,26 +67,22 @@ class Actions(Talk):
         self.composer.editor.focus()
 
     async def action_regenerate(self) -> None:
-        assert self.conversation is not None
-        question = last_question(self.app.store.path(self.conversation.id))
+        question = last_question(self.path())
         if question is not None:
             await self.regenerate(question.id)
 
     async def action_continue(self) -> None:
-        assert self.conversation is not None
-        path = self.app.store.path(self.conversation.id)
+        path = self.path()
         if path and path[-1].role == "assistant":
             await self.go_on(path[-1])
 
     async def action_undo(self) -> None:
-        assert self.conversation is not None
-        question = last_question(self.app.store.path(self.conversation.id))
+        question = last_question(self.path())
         if question is not None:
             await self.undo(question)
 
     def action_edit_last(self) -> None:
-        assert self.conversation is not None
-        question = last_question(self.app.store.path(self.conversation.id))
+        question = last_question(self.path())
         if question is not None:
             self.edit(question)
 
@@ -168,7 +164,11 @@ class Actions(Talk):
         if self.answering is not None or not 0 <= place < len(message.siblings):
             return
         assert self.conversation is not None
-        self.app.store.select(self.conversation.id, message.siblings[place])
+        try:
+            self.app.store.select(self.conversation.id, message.siblings[place])
+        except LocalLLMError as e:
+            self.say(e)
+            return
         await self.reopen()
         if view := await self.transcript.reveal(message.siblings[place]):
             view.focus()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from localllm.errors import ContextFullError, LocalLLMError
+from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.app import ChatApp
@@ -28,6 +29,10 @@ _SHARE = 5
 _CONTEXT_HINT = (
     "Ctrl+N begins a new conversation, F7 takes the last question back, and a model that is opened "
     "with more context (Ctrl+O) can go on."
+)
+_DELETED = (
+    "This conversation was deleted by another program, or with its file. "
+    "What is asked now begins it anew."
 )
 
 
@@ -102,16 +107,25 @@ class Talk(Screen[None]):
         self.composer.show(*draft)
 
     def renew(self) -> Conversation:
-        """The conversation as it is kept now."""
+        """The conversation as it is kept now; begun anew where another program deleted it."""
         assert self.conversation is not None
-        self.conversation = self.app.store.open(self.conversation.id, 1).conversation
+        try:
+            self.conversation = self.app.store.open(self.conversation.id, 1).conversation
+        except ArgumentError:
+            gone = dataclasses.replace(self.conversation, leaf=None, deleted_at=None)
+            self.conversation = self.app.store.put(gone)
+            self.transcript.clear()
+            self.say_line(_DELETED)
         return self.conversation
+
+    def path(self) -> tuple[Message, ...]:
+        """The messages that are shown, as they are kept now."""
+        return self.app.store.path(self.renew().id)
 
     async def on_transcript_wants_earlier(self, event: Transcript.WantsEarlier) -> None:
         event.stop()
-        assert self.conversation is not None
-        found = self.app.store.earlier(self.conversation.id, event.before)
-        n_path = len(self.app.store.path(self.conversation.id))
+        n_path = len(self.path())
+        found = self.app.store.earlier(self.renew().id, event.before)
         known = len(found) + len(self.transcript.views)
         await self.transcript.show_earlier(found, max(0, n_path - known))
 
@@ -125,8 +139,7 @@ class Talk(Screen[None]):
             if not self.app.loading and self.answering is None:
                 self.app.choose_model()
             return
-        assert self.conversation is not None
-        path = self.app.store.path(self.conversation.id)
+        path = self.path()
         parent = path[-1].id if path else None
         await self.ask(parent, text, attached)
 
@@ -299,7 +312,10 @@ class Talk(Screen[None]):
 
     def fresh(self, message: Message) -> Message:
         """A message with its siblings, as it is kept now."""
-        opened = self.app.store.open(message.conversation)
+        try:
+            opened = self.app.store.open(message.conversation)
+        except ArgumentError:  # another program deleted it
+            return message
         return next((each for each in opened.messages if each.id == message.id), message)
 
     def say(self, error: LocalLLMError) -> None:

@@ -83,6 +83,12 @@ class Transcript(VerticalScroll, can_focus=False):
         for widget in children[begin:]:
             await widget.remove()
 
+    def clear(self) -> None:
+        """Takes away all that is there now; what is added from now on stays."""
+        self._held, self._n_earlier = [], 0
+        self._earlier.display = False
+        self.query(".message, .notice").remove()
+
     async def show_earlier(self, messages: Sequence[Message], n_earlier: int) -> None:
         """Takes in messages that were read on `WantsEarlier`."""
         self._held, self._n_earlier, self._asking = list(messages), n_earlier, False
