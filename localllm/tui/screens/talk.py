@@ -256,11 +256,8 @@ class Talk(Screen[None]):
             answer.id, text, reasoning, finish_reason=reason,
             stats=kept_figures(answering.session.stats),
         )  # fmt: skip
-        if not text and not reasoning:  # nothing came: the question stands alone
-            self.app.store.cut(answer.conversation, answer.parent)
-            if view is not None:
-                await view.remove()
-                self.transcript.refresh(layout=True)
+        if not text and not reasoning:
+            await self._take_back(answer, view)
         elif view is not None:
             await view.end(self.fresh(answer))
         if answering.error is not None:
@@ -271,6 +268,20 @@ class Talk(Screen[None]):
         if self.queued and answering.error is None and not answering.stopping:
             text, attached = self.queued.pop(0)
             await self.send(text, attached)
+
+    async def _take_back(self, answer: Message, view: MessageView | None) -> None:
+        """An answer of which nothing came. The one before it is shown again, if there is one."""
+        others = [each for each in self.fresh(answer).siblings if each != answer.id]
+        self.app.store.drop(answer.id)
+        if others:
+            self.app.store.select(answer.conversation, others[-1])
+        else:
+            self.app.store.cut(answer.conversation, answer.parent)
+        if view is not None and others:
+            await self.reopen()
+        elif view is not None:
+            await view.remove()
+            self.transcript.refresh(layout=True)
 
     def _say_why(self, error: LocalLLMError) -> None:
         """What ended an answer, and what can be done. A server of this machine that has gone is
