@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
-from localllm.plain_text import escape_line
+from localllm.plain_text import escape, escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.kinds import Attachment, Conversation, Message
@@ -54,6 +54,7 @@ class Talk(Screen[None]):
         self.transcript, self.composer = Transcript(), Composer()
         self._title, self._status = Static(id="title"), Static(id="status")
         self._load_line = ""
+        self._untold: dict[int, list[Notice]] = {}  # of conversations that are not shown
         self._trouble, self._n_notes = "", 0  # what was said of the conversations' file
         self._drawn, self._computed = 0.0, 0.0
         self.n_draws = 0
@@ -94,6 +95,7 @@ class Talk(Screen[None]):
         )
         if at is not None and (view := await self.transcript.reveal(at)):
             view.focus()
+        await self.transcript.add(*self._untold.pop(opened.conversation.id, ()))
         self.composer.history = [each.content for each in opened.messages if each.role == "user"]
         self.composer.show(opened.conversation.draft)
         self.show_lines()
@@ -261,10 +263,10 @@ class Talk(Screen[None]):
         elif view is not None:
             await view.end(self.fresh(answer))
         if answering.error is not None:
-            self._say_why(answering.error)
+            self._say_why(answering.error, answer.conversation)
         self.ended(answering, reason)
         for note in answering.session.notes:
-            self.say_line(note)
+            self._tell(Notice(note), answer.conversation)
         if self.queued and answering.error is None and not answering.stopping:
             text, attached = self.queued.pop(0)
             await self.send(text, attached)
@@ -283,9 +285,9 @@ class Talk(Screen[None]):
             await view.remove()
             self.transcript.refresh(layout=True)
 
-    def _say_why(self, error: LocalLLMError) -> None:
-        """What ended an answer, and what can be done. A server of this machine that has gone is
-        no loss: its model is opened again, here or where another one has it."""
+    def _say_why(self, error: LocalLLMError, conversation: int) -> None:
+        """What ended an answer of a conversation, and what can be done. A server of this machine
+        that has gone is no loss: its model is opened again, here or where another one has it."""
         from localllm.server.client import ServerGoneError
 
         if isinstance(error, ContextFullError):
@@ -295,7 +297,12 @@ class Talk(Screen[None]):
             self.app.load(self.app.model)
         elif not error.hint:
             error.hint = "F5 asks again, Ctrl+O opens another model."
-        self.say(error)
+        self._tell(Notice.of(error), conversation)
+        if self.conversation is not None and conversation != self.conversation.id:
+            self.app.notify(
+                escape(f"An answer in another conversation ended: {error.message[:200]}"),
+                severity="error", markup=False,
+            )  # fmt: skip
 
     async def end_answer(self) -> None:
         """Ends an answer that runs, and keeps what is there of it."""
@@ -331,11 +338,18 @@ class Talk(Screen[None]):
 
     def say(self, error: LocalLLMError) -> None:
         """An error, below the messages."""
-        self.run_worker(self.transcript.add(Notice.of(error)), group="say")
+        self._tell(Notice.of(error))
 
     def say_line(self, text: str) -> None:
         """A note, below the messages."""
-        self.run_worker(self.transcript.add(Notice(text)), group="say")
+        self._tell(Notice(text))
+
+    def _tell(self, notice: Notice, of: int | None = None) -> None:
+        """of: the conversation that it is about, where it waits if another one is shown."""
+        if of is None or (self.conversation is not None and of == self.conversation.id):
+            self.run_worker(self.transcript.add(notice), group="say")
+        else:
+            self._untold.setdefault(of, []).append(notice)
 
     def show_lines(self) -> None:
         """The title, and the line above the editor."""
