@@ -28,7 +28,7 @@ Prepare = Callable[[str, AnySession, Described], Asked]
 
 @dataclass(frozen=True)
 class Compared:
-    """The answer to go on with."""
+    """The answer to go on with; other: the one that was not chosen, if there is one."""
 
     name: str
     question: str
@@ -36,6 +36,7 @@ class Compared:
     reasoning: str
     finish_reason: str
     stats: Stats
+    other: Compared | None = None
 
 
 class Side:
@@ -148,8 +149,18 @@ class Comparison:
     def join(self, wait_s: float | None = None) -> None:
         self._thread.join(wait_s)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether there is one to go on with."""
+        return any(self._answer_of(side) is not None for side in self.sides)
+
     def chosen(self, side: Side) -> Compared | None:
-        """The answer of a side that is over; None where there is none."""
+        """The answer of a side that is over, and the other one; None where there is none."""
+        chosen = self._answer_of(side)
+        other = next(self._answer_of(each) for each in self.sides if each is not side)
+        return replace(chosen, other=other) if chosen is not None else None
+
+    def _answer_of(self, side: Side) -> Compared | None:
         answering = side.answering
         if answering is None or not side.is_over or not answering.text:
             return None
