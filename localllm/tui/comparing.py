@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import psutil
 
@@ -188,15 +187,3 @@ def room_for_both(
         needed += n_bytes * (1 + _BESIDE_SHARE) + _BESIDE_BYTES
     free = free_bytes() if free_bytes is not None else psutil.virtual_memory().available
     return needed <= free
-
-
-def figures_of(stats: Stats) -> Mapping[str, Any]:
-    """What is shown beneath an answer."""
-    n, seconds = stats.generated_tokens, stats.decode_s
-    return {
-        "tokens": n,
-        "tokens_per_s": (n - 1) / seconds if n > 1 and seconds > 0 else None,
-        "first_token_s": stats.first_token_s or None,
-        "prompt_tokens": stats.prompt_tokens,
-        "reasoning_tokens": stats.reasoning_tokens,
-    }

@@ -13,6 +13,7 @@ from textual.containers import VerticalScroll
 
 from localllm.tui.leaves import CODE_LINES, LONG, Leaf, Reader, leaves_of
 from localllm.tui.widgets.answer import Answer, CodeBlock, LeafView
+from localllm.tui.widgets.message import Reasoning
 
 SAMPLE = """# Head
 
@@ -255,6 +256,14 @@ def test_code_of_one_long_line_is_copied_as_one(size: int) -> None:
             assert app.answer.query_one(CodeBlock).code == code
 
     asyncio.run(run())
+
+
+def test_words_of_reasoning_are_counted_as_they_come() -> None:
+    text = " One two\nthree, four  five. "
+    whole, by_letter = Reasoning(text), Reasoning()
+    for letter in text:
+        by_letter._count(letter)
+    assert whole.title == by_letter._words() == "Thought, 5 words"
 
 
 def test_control_characters_never_reach_the_screen() -> None:

@@ -84,8 +84,8 @@ def test_both_stream_at_once(size: tuple[int, int]) -> None:
         await until(pilot, lambda: texts(screen) == ["Hello end", "Yes [b] so"])
         await until(pilot, lambda: "F2 or F3" in said(screen))
         figures = [view.figures for view in screen.views]
-        assert "done  3 tokens  33.3 tok/s  first 250 ms" in figures[0]
-        assert "1 of reasoning" in figures[1]
+        assert "done · 3 tokens, 33.3 tok/s · first after 0.25 s" in figures[0]
+        assert len(screen.views[1].query(Reasoning)) == 1
         await pilot.press("f3")
         assert ended[0] is not None
         found = ended[0]

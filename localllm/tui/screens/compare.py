@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -24,14 +24,14 @@ from localllm.tui.comparing import (
     Comparison,
     Prepare,
     Side,
-    figures_of,
 )
+from localllm.tui.dialogue import figures_of, kept_figures
 from localllm.tui.model_texts import error_text
 from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
 from localllm.tui.widgets.field import Field
-from localllm.tui.widgets.live_bar import bar, seconds_text, speed_text
+from localllm.tui.widgets.live_bar import bar
 from localllm.tui.widgets.message import Reasoning
 
 EVERY_S = 0.1  # at most ten redraws a second
@@ -55,7 +55,7 @@ class CompareScreen(KeyedScreen[Compared | None]):
     SideView Select { width: 1fr; }
     SideView Button { min-width: 8; }
     SideView VerticalScroll { height: 1fr; padding: 0 1; }
-    SideView .figures { height: 1; padding: 0 1; color: $text-muted; }
+    SideView .figures { height: auto; padding: 0 1; color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Stop or back", priority=True),
@@ -274,7 +274,7 @@ class SideView(Vertical):
         stats = side.stats
         if not over and side.answering is not None:
             stats = side.answering.session.stats
-        self.figures = figures_text(side, figures_of(stats))
+        self.figures = " · ".join([side.state, *figures_of(kept_figures(stats))])
         self.query_one(".figures", Static).update(Content(self.figures))
         if over:
             self._ended = True
@@ -294,17 +294,3 @@ def _state(side: Side) -> str:
         thought = answering.reasoning[-200:].strip().rpartition("\n")[2]
         return escape_line(f"reasoning: {thought}") if thought else "reading the question"
     return ""
-
-
-def figures_text(side: Side, figures: Mapping[str, Any]) -> str:
-    """Beneath an answer."""
-    if not figures["tokens"]:
-        return side.state
-    parts = [side.state, f"{figures['tokens']} tokens"]
-    if figures["tokens_per_s"]:
-        parts.append(f"{speed_text(figures['tokens_per_s'])} tok/s")
-    if figures["first_token_s"]:
-        parts.append(f"first {seconds_text(figures['first_token_s'])}")
-    if figures["reasoning_tokens"]:
-        parts.append(f"{figures['reasoning_tokens']} of reasoning")
-    return "  ".join(parts)
