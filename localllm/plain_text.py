@@ -15,13 +15,13 @@ _UNSAFE = (
     "\u2028\u2029"  # line and paragraph separator
     "\ud800-\udfff"  # no character: cannot be encoded
 )
-_UNSAFE_TEXT = re.compile(f"[{_UNSAFE}]")
+UNSAFE_TEXT = re.compile(f"[{_UNSAFE}]")
 _UNSAFE_LINE = re.compile(f"[{_UNSAFE}\t\n]")
 
 
 def escape(text: str) -> str:
     """Text of several lines, safe for a terminal."""
-    return _UNSAFE_TEXT.sub(_visible, text)
+    return UNSAFE_TEXT.sub(_visible, text)
 
 
 def escape_line(text: str) -> str:

@@ -10,6 +10,7 @@ from textual.style import Style
 from textual.visual import RenderOptions, Visual
 
 from localllm.plain_text import cells_of
+from localllm.tui.foreign_text import shown
 
 if TYPE_CHECKING:
     from textual.css.styles import RulesMap
@@ -30,7 +31,7 @@ def content_of(spans: Spans) -> Content:
     """A line of text with its styles."""
     text, marks = "", []
     for piece, styles in spans:
-        begin, text = len(text), text + piece
+        begin, text = len(text), text + shown(piece)
         marks += [Span(begin, len(text), _STYLES[name]) for name in styles]
     return Content(text, spans=marks)
 
@@ -126,7 +127,7 @@ def highlighted(code: str, language: str) -> Content:
     from pygments.util import ClassNotFound
     from textual.highlight import highlight
 
-    code = code.expandtabs(4)
+    code = shown(code).expandtabs(4)
     if not language or len(code) > _MOST_HIGHLIGHTED:
         return Content(code)
     try:

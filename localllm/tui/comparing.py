@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import psutil
 
@@ -28,7 +27,7 @@ Prepare = Callable[[str, AnySession, Described], Asked]
 
 @dataclass(frozen=True)
 class Compared:
-    """The answer to go on with."""
+    """The answer to go on with; other: the one that was not chosen, if there is one."""
 
     name: str
     question: str
@@ -36,6 +35,7 @@ class Compared:
     reasoning: str
     finish_reason: str
     stats: Stats
+    other: Compared | None = None
 
 
 class Side:
@@ -148,8 +148,18 @@ class Comparison:
     def join(self, wait_s: float | None = None) -> None:
         self._thread.join(wait_s)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether there is one to go on with."""
+        return any(self._answer_of(side) is not None for side in self.sides)
+
     def chosen(self, side: Side) -> Compared | None:
-        """The answer of a side that is over; None where there is none."""
+        """The answer of a side that is over, and the other one; None where there is none."""
+        chosen = self._answer_of(side)
+        other = next(self._answer_of(each) for each in self.sides if each is not side)
+        return replace(chosen, other=other) if chosen is not None else None
+
+    def _answer_of(self, side: Side) -> Compared | None:
         answering = side.answering
         if answering is None or not side.is_over or not answering.text:
             return None
@@ -177,15 +187,3 @@ def room_for_both(
         needed += n_bytes * (1 + _BESIDE_SHARE) + _BESIDE_BYTES
     free = free_bytes() if free_bytes is not None else psutil.virtual_memory().available
     return needed <= free
-
-
-def figures_of(stats: Stats) -> Mapping[str, Any]:
-    """What is shown beneath an answer."""
-    n, seconds = stats.generated_tokens, stats.decode_s
-    return {
-        "tokens": n,
-        "tokens_per_s": (n - 1) / seconds if n > 1 and seconds > 0 else None,
-        "first_token_s": stats.first_token_s or None,
-        "prompt_tokens": stats.prompt_tokens,
-        "reasoning_tokens": stats.reasoning_tokens,
-    }

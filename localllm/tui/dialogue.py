@@ -79,6 +79,19 @@ def kept_figures(of: Stats) -> Mapping[str, Any]:
     return {name: stats[name] for name in _KEPT_STATS if stats.get(name)}
 
 
+def figures_of(stats: Mapping[str, Any]) -> list[str]:
+    """The counts of an answer in words, those that are known."""
+    out = []
+    n, seconds = stats.get("generated_tokens") or 0, stats.get("decode_s") or 0.0
+    if n > 1 and seconds > 0:
+        out.append(f"{n:,} tokens, {(n - 1) / seconds:.1f} tok/s")
+    if first := stats.get("first_token_s"):
+        out.append(f"first after {first:.2f} s")
+    if cached := stats.get("cached_tokens"):
+        out.append(f"{cached:,} cached")
+    return out
+
+
 def last_question(path: Iterable[Message]) -> Message | None:
     """The last message of the user."""
     return next((each for each in reversed(list(path)) if each.role == "user"), None)

@@ -33,7 +33,8 @@ _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})[ \t]*([^\n]*)\n?")
 class Leaf:
     """kind: "text", "heading", "code", "table" or "rule". prefix: what stands before its first
     line (bars of quotes, the mark of an item); the other lines are indented as far, under the same
-    bars. part: of code, which piece of it; closed: its last one. level: of a heading."""
+    bars. part: of code, which piece of it, within: it begins within a line; closed: its last one.
+    level: of a heading."""
 
     kind: str
     spans: Spans = ()
@@ -43,6 +44,7 @@ class Leaf:
     language: str = ""
     code: str = ""
     part: int = 0
+    within: bool = False
     closed: bool = True
     rows: tuple[tuple[Spans, ...], ...] = ()
 
@@ -146,7 +148,7 @@ class Reader:
             return [code.piece("".join(lines[:CODE_LINES]).removesuffix("\n"))]
         if len(self._tail) > LONG:
             head, self._tail = self._tail[:LONG], self._tail[LONG:]
-            return [code.piece(head)]
+            return [code.piece(head, within_line=True)]
         return None
 
 
@@ -154,7 +156,7 @@ class _Code:
     """A block of code that is being read."""
 
     def __init__(self, indent: int, fence: str, language: str) -> None:
-        self._indent, self._language, self._part = indent, language, 0
+        self._indent, self._language, self._part, self._within = indent, language, 0, False
         self._end = re.compile(rf" {{0,3}}{re.escape(fence[0])}{{{len(fence)},}}[ \t]*\n?")
 
     def closes(self, line: str) -> bool:
@@ -163,11 +165,15 @@ class _Code:
     def leaf(self, code: str, *, closed: bool) -> Leaf:
         if self._indent:
             code = re.sub(rf"(?m)^ {{1,{self._indent}}}", "", code)
-        return Leaf("code", language=self._language, code=code, part=self._part, closed=closed)
+        return Leaf(
+            "code", language=self._language, code=code, part=self._part, within=self._within,
+            closed=closed,
+        )  # fmt: skip
 
-    def piece(self, code: str) -> Leaf:
+    def piece(self, code: str, *, within_line: bool = False) -> Leaf:
         leaf = self.leaf(code, closed=False)
         self._part += 1
+        self._within = within_line
         return leaf
 
 

@@ -7,11 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
+from stand_ins.nasty import BAD
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
 from localllm.tui.leaves import CODE_LINES, LONG, Leaf, Reader, leaves_of
 from localllm.tui.widgets.answer import Answer, CodeBlock, LeafView
+from localllm.tui.widgets.message import Reasoning
 
 SAMPLE = """# Head
 
@@ -214,6 +216,54 @@ def test_highlighted_code_is_the_whole_block_at_its_end(tmp_path: Path) -> None:
             assert len(pieces) == 3 and "\n".join(pieces) == code
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_code_is_shown_escaped_and_copied_exactly(size: int) -> None:
+    code = "a = '\x1b[0m' # \\x1b\u2028\x0b\nb\rc\n"
+    text = f"```python\n{code}```\n&#x202e; &rlm; &#13;x\n\n```\n\r\x0c".replace("\n", "\r\n")
+
+    async def run() -> None:
+        app = Shown()
+        async with app.run_test(size=(100, 24)) as pilot:
+            for at in range(0, len(text), size):
+                await app.answer.add(text[at : at + size])
+            await app.answer.end()
+            await pilot.pause()
+            first, second = app.answer.query(CodeBlock)
+            assert (first.code, first.language, second.code) == (code, "python", "\r\x0c\n")
+            assert app.answer.source == text
+            shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+            assert not BAD.search(shown.replace("\n", "")) and "\u2028" not in shown
+            for each in (r"\x1b[0m' # \x1b\u2028\x0b", r"b\x0dc", r"\u202e \u200f \x0dx", r"\x0c"):
+                assert each in shown
+            assert shown.count(r"\x0d") == 3 and "python  copy  save" in shown
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_code_of_one_long_line_is_copied_as_one(size: int) -> None:
+    code = "x" * (2 * LONG + 10) + "\n" + "y\n" * (2 * CODE_LINES)
+
+    async def run() -> None:
+        app = Shown()
+        async with app.run_test():
+            text = f"```\n{code}```\n"
+            for at in range(0, len(text), size):
+                await app.answer.add(text[at : at + size])
+            await app.answer.end()
+            assert app.answer.query_one(CodeBlock).code == code
+
+    asyncio.run(run())
+
+
+def test_words_of_reasoning_are_counted_as_they_come() -> None:
+    text = " One two\nthree, four  five. "
+    whole, by_letter = Reasoning(text), Reasoning()
+    for letter in text:
+        by_letter._count(letter)
+    assert whole.title == by_letter._words() == "Thought, 5 words"
 
 
 def test_control_characters_never_reach_the_screen() -> None:

@@ -319,6 +319,8 @@ def test_compare_and_go_on_with_one(tmp_path: Path) -> None:
         await d.press("f3")
         await d.until(lambda: d.app.screen is d.chat and d.app.model == "two")
         assert d.contents == ["before", "from one", "which?", "from two"]
+        others = d.store.every(d.path[0].conversation)
+        assert [m.content for m in others if m.parent == d.path[2].id] == ["from one", "from two"]
         assert d.chat.composer.text == ""
 
     drive(body, tmp_path, opener=opener)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from tui.driving import Driven, drive
-from tui.fakes import FakeOpener, FakeSession, Thought
+from tui.fakes import FakeOpener, FakeSession, Step, Thought
+from tui.waiting import notes_of
 
 from localllm.errors import ContextFullError, LocalLLMError
 from localllm.server.client import ServerGoneError
@@ -240,6 +241,51 @@ def test_an_error_in_mid_answer(tmp_path: Path) -> None:
         await d.press("f5")
         await d.until(lambda: d.idle and d.contents == ["x", "whole"])
         assert "went away" not in d.text
+
+    drive(body, tmp_path, session=session)
+
+
+def test_an_error_is_said_in_its_own_conversation(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    session = FakeSession([["half", go_on, LocalLLMError("it [b broke")]])
+
+    async def body(d: Driven) -> None:
+        await d.type("x")
+        await d.press("enter")
+        await d.until(lambda: "half" in d.text)
+        first = d.chat.conversation
+        assert first is not None
+        session.notes = ("a note on it",)
+        await d.press("ctrl+n")
+        await d.until(lambda: not d.chat.transcript.views)
+        go_on.set()
+        await d.until(lambda: "it [b broke" in notes_of(d.app))
+        assert not d.app.screen.query(Notice)
+        await d.chat.show_conversation(first.id)
+        await d.until(lambda: "error: it [b broke" in d.text and "note: a note on it" in d.text)
+        await d.chat.reopen()
+        assert not d.app.screen.query(Notice)
+
+    drive(body, tmp_path, session=session)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_an_answer_that_never_began_leaves_nothing(tmp_path: Path, stopped: bool) -> None:
+    first: Step = threading.Event() if stopped else LocalLLMError("no")
+    session = FakeSession([["one"], [first], ["two"]])
+
+    async def body(d: Driven) -> None:
+        await d.ask("x")
+        await d.press("f5")
+        await d.until(lambda: len(session.asked) == 2)
+        if stopped:
+            await d.press("escape")
+        await d.until(lambda: d.idle and d.contents == ["x", "one"])
+        assert "one" in d.text and "1/2" not in d.text, "what was there is there again"
+        await d.press("f5")
+        await d.until(lambda: d.idle and d.contents == ["x", "two"])
+        assert "2/2" in d.text
+        assert len(d.store.every(d.path[0].conversation)) == 3
 
     drive(body, tmp_path, session=session)
 

@@ -11,8 +11,9 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Select
+from textual.widgets._collapsible import CollapsibleTitle
 from tui.fakes import FakeOpener, FakeSession, Thought
-from tui.waiting import until
+from tui.waiting import screen_text, until
 
 from localllm.errors import ArgumentError, FileError, LocalLLMError
 from localllm.params import GenerateParams
@@ -20,6 +21,7 @@ from localllm.tui.comparing import Compared, Comparison, room_for_both
 from localllm.tui.opening import AnySession, Described, LoadOptions
 from localllm.tui.screens.compare import CompareScreen, SideView
 from localllm.tui.widgets.answer import Answer
+from localllm.tui.widgets.message import Reasoning
 
 PARAMS = GenerateParams(seed=7)
 
@@ -57,7 +59,7 @@ def use(
 
 
 def texts(screen: CompareScreen) -> list[str]:
-    return [view.query_one(Answer).source for view in screen.views]
+    return [view.answer.source for view in screen.views]
 
 
 def said(screen: CompareScreen) -> str:
@@ -82,19 +84,42 @@ def test_both_stream_at_once(size: tuple[int, int]) -> None:
         await until(pilot, lambda: texts(screen) == ["Hello end", "Yes [b] so"])
         await until(pilot, lambda: "F2 or F3" in said(screen))
         figures = [view.figures for view in screen.views]
-        assert "done  3 tokens  33.3 tok/s  first 250 ms" in figures[0]
-        assert "1 of reasoning" in figures[1]
+        assert "done · 3 tokens, 33.3 tok/s · first after 0.25 s" in figures[0]
+        assert len(screen.views[1].query(Reasoning)) == 1
         await pilot.press("f3")
         assert ended[0] is not None
         found = ended[0]
         assert (found.name, found.question, found.text) == ("b:2b", "Why?", "Yes [b] so")
         assert (found.reasoning, found.finish_reason) == ("Hm.", "stop")
         assert found.stats.generated_tokens == 3
+        assert found.other is not None
+        assert (found.other.name, found.other.text) == ("a:1b", "Hello end")
         assert left.is_closed
         assert right.is_closed
         assert left.asked[0] == ([{"role": "user", "content": "Why?"}], PARAMS, None)
 
     use(opener(left, right), body, size)
+
+
+def test_reasoning_is_unfolded() -> None:
+    thought = "Hm. " * 100 + "the end of it"
+    models = opener(FakeSession([["no"]]), FakeSession([[Thought(thought), "yes"]]))
+
+    async def body(pilot: Pilot[Any], screen: CompareScreen, ended: list[Compared | None]) -> None:
+        await pilot.press("enter")
+        await until(pilot, lambda: "F2 or F3" in said(screen))
+        left, right = (view.query(Reasoning) for view in screen.views)
+        assert not left and len(right) == 1 and "Thought, 104 words" in screen_text(pilot.app)
+        await pilot.click(right.first().query_one(CollapsibleTitle))
+        await until(pilot, lambda: bool(right.first().query(Answer)))
+        assert right.first().query_one(Answer).source == thought
+        models.sessions["a:1b"] = FakeSession([["two"]])  # each load gives another one
+        models.sessions["b:2b"] = FakeSession([[Thought("Well."), "four"]])
+        await pilot.press("f5")
+        await until(pilot, lambda: texts(screen) == ["two", "four"])
+        assert len(screen.views[1].query(Reasoning)) == 1
+
+    use(models, body)
 
 
 def test_one_after_the_other_where_memory_is_short() -> None:
@@ -129,6 +154,8 @@ def test_escape_stops_then_leaves() -> None:
         assert ended == []
         assert "stopped" in screen.views[0].figures
         assert left.is_closed
+        await pilot.press("escape")
+        assert ended == [] and "keeps both answers" in said(screen)
         await pilot.press("escape")
         assert ended == [None]
 

@@ -55,6 +55,27 @@ def test_all_that_is_said_is_there_for_the_next_program(store: Conversations) ->
     store.close()
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_a_message_that_is_taken_back_is_gone(store: Conversations, written: bool) -> None:
+    made = store.create()
+    question = store.add(made.id, None, "user", "one")
+    answer = store.add(made.id, question.id, "assistant", "", finish_reason="stop")
+    empty = store.add(made.id, question.id, "assistant", "never", finish_reason=None)
+    if written:
+        assert store.flush()
+    store.drop(empty.id)
+    store.grow(empty.id, "too late")
+    for _ in range(2):
+        assert [m.id for m in store.every(made.id)] == [question.id, answer.id]
+        assert store.path(made.id) == () and not store.search("never") and not store.search("late")
+        store.select(made.id, answer.id)
+        assert [m.siblings for m in store.path(made.id)] == [(question.id,), (answer.id,)]
+        assert store.flush()
+        store.cut(made.id, empty.id)
+    with pytest.raises(ArgumentError):
+        store.open_at(empty.id)
+
+
 def test_changes_are_read_before_they_are_written_and_after(store: Conversations) -> None:
     first, second = store.create(), store.create()
     store.add(first.id, None, "user", "one")

@@ -12,7 +12,7 @@ from localllm.errors import ArgumentError, LocalLLMError
 from localllm.tui.conversations import database, looking, rows
 from localllm.tui.conversations.kinds import Conversation, Forgotten, Hit, Message, Opened
 from localllm.tui.conversations.tree import Tree
-from localllm.tui.conversations.unwritten import Row
+from localllm.tui.conversations.unwritten import DROPPED, Row
 from localllm.tui.conversations.writer import Writer
 
 OPEN_S = 5.0  # how long the first reading waits for the file to be opened
@@ -99,7 +99,9 @@ class Reading:
         )
         tree = Tree((row["id"], row["parent"], row["chosen"]) for row in found)
         for id, values in newer.items():
-            if "role" in values and values["conversation"] == conversation:
+            if DROPPED in values:
+                tree.drop(id)
+            elif "role" in values and values["conversation"] == conversation:
                 tree.add(id, values["parent"], values.get("chosen"))
             elif id in tree.nodes and "chosen" in values:
                 tree.nodes[id].chosen = values["chosen"]
@@ -117,7 +119,7 @@ class Reading:
             found |= {row["id"]: row for row in self._query(query, some)}
         made = []
         for id in ids:
-            if id in found or "role" in newer[id]:
+            if DROPPED not in newer[id] and (id in found or "role" in newer[id]):
                 siblings = tree.siblings(id) if tree else ()
                 row = {**found.get(id, {}), **newer[id]}
                 made.append(rows.message_of(id, row, siblings))

@@ -26,7 +26,7 @@ from localllm.tui.conversations.kinds import (
 from localllm.tui.conversations.reading import OPEN_S, Reading
 from localllm.tui.conversations.schema import new_id
 from localllm.tui.conversations.titles import title_of
-from localllm.tui.conversations.unwritten import Row, as_json, clean
+from localllm.tui.conversations.unwritten import DROPPED, Row, as_json, clean
 from localllm.tui.conversations.writer import SOON_S, Writer
 
 PAGE = 40
@@ -233,6 +233,12 @@ class Conversations:
         self._renew(message, row, 0.0)
         with self._writer.lock:
             self._growing.pop(message, None)
+
+    def drop(self, message: int) -> None:
+        """Takes back a message that has none below it, such as an answer that never began."""
+        with self._writer.lock:
+            self._growing.pop(message, None)
+            self._writer.put("messages", message, {DROPPED: True})
 
     def _renew(self, message: int, row: Row, delay: float) -> None:
         row = {name: clean(value) for name, value in row.items()}

@@ -27,6 +27,11 @@ class Tree:
         self.nodes[id] = Node(parent, chosen)
         self._children = None
 
+    def drop(self, id: int) -> None:
+        """Takes a message away; those below it become first ones."""
+        self.nodes.pop(id, None)
+        self._children = None
+
     def parent(self, id: int) -> int | None:
         """None for a first message, and for one that is not there."""
         node = self.nodes.get(id)

@@ -15,6 +15,8 @@ Rows = dict[int, Row]
 TABLES = ("conversations", "messages")
 #: A row that holds this column is whole: it may be inserted.
 _WHOLE = {"conversations": "created", "messages": "role"}
+DROPPED = "dropped"
+"""The mark of a message that is to be deleted; no column."""
 
 
 @dataclass
@@ -106,6 +108,9 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
         for id, values in sorted(batch.rows["conversations"].items()):
             _write_row(connection, "conversations", id, values)
         for id, values in sorted(batch.rows["messages"].items()):
+            if DROPPED in values:
+                connection.execute("DELETE FROM messages WHERE id = ?", (id,))
+                continue
             _write_row(connection, "messages", id, values)
             if "role" in values:
                 _ensure_conversation(connection, id, values)

@@ -284,16 +284,13 @@ class ChatScreen(Actions):
         path = store.path(conversation.id)
         parent = path[-1].id if path else None
         question = store.add(conversation.id, parent, "user", compared.question)
-        store.add(
-            conversation.id,
-            question.id,
-            "assistant",
-            compared.text,
-            reasoning=compared.reasoning,
-            model=compared.name,
-            finish_reason=compared.finish_reason,
-            stats=kept_figures(compared.stats),
-        )
+        for answer in (compared.other, compared):  # the last one is shown
+            if answer is not None:
+                store.add(
+                    conversation.id, question.id, "assistant", answer.text,
+                    reasoning=answer.reasoning, model=answer.name,
+                    finish_reason=answer.finish_reason, stats=kept_figures(answer.stats),
+                )  # fmt: skip
         if self.composer.text == compared.question:
             self.composer.take()
         await self.reopen()

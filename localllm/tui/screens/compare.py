@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -24,14 +24,15 @@ from localllm.tui.comparing import (
     Comparison,
     Prepare,
     Side,
-    figures_of,
 )
+from localllm.tui.dialogue import figures_of, kept_figures
 from localllm.tui.model_texts import error_text
 from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
 from localllm.tui.widgets.field import Field
-from localllm.tui.widgets.live_bar import bar, seconds_text, speed_text
+from localllm.tui.widgets.live_bar import bar
+from localllm.tui.widgets.message import Reasoning
 
 EVERY_S = 0.1  # at most ten redraws a second
 _TOGETHER = "Both at once: each is slower than it would be alone"
@@ -54,7 +55,7 @@ class CompareScreen(KeyedScreen[Compared | None]):
     SideView Select { width: 1fr; }
     SideView Button { min-width: 8; }
     SideView VerticalScroll { height: 1fr; padding: 0 1; }
-    SideView .figures { height: 1; padding: 0 1; color: $text-muted; }
+    SideView .figures { height: auto; padding: 0 1; color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Stop or back", priority=True),
@@ -96,6 +97,7 @@ class CompareScreen(KeyedScreen[Compared | None]):
         self._shown = escape_line(" ".join(question.split()))
         self.comparison: Comparison | None = None
         self._phase = ""
+        self._leaving = False  # Esc was pressed, and said what is lost with it
 
     def compose(self) -> ComposeResult:
         yield Field(
@@ -158,6 +160,7 @@ class CompareScreen(KeyedScreen[Compared | None]):
             self._say("Choose two models first")
         else:
             self.comparison, self._phase = None, ""  # nothing more of it is drawn
+            self._leaving = False
             for view in self.views:
                 await view.clear()
             self.comparison = Comparison(
@@ -170,8 +173,11 @@ class CompareScreen(KeyedScreen[Compared | None]):
         if self.comparison is not None and not self.comparison.is_over:
             self.comparison.stop()
             self._say("Stopping")
-            return
-        self.dismiss(None)
+        elif self.comparison is not None and self.comparison.has_answers and not self._leaving:
+            self._leaving = True
+            self._say("F2 or F3 keeps both answers, Esc leaves without them")
+        else:
+            self.dismiss(None)
 
     def action_choose(self, at: int) -> None:
         found = None
@@ -213,6 +219,8 @@ class SideView(Vertical):
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
         self._ended = False
+        self.answer = Answer()
+        self._reasoning: Reasoning | None = None
         self.figures = ""
 
     def compose(self) -> ComposeResult:
@@ -221,7 +229,7 @@ class SideView(Vertical):
             yield Button("take", compact=True)
         with VerticalScroll():
             yield Static("", classes="state", markup=False)
-            yield Answer()
+            yield self.answer
         yield Static("", classes="figures", markup=False)
 
     def offer(self, names: Sequence[str], chosen: str) -> None:
@@ -237,10 +245,11 @@ class SideView(Vertical):
 
     async def clear(self) -> None:
         """Makes room for another answer."""
-        self._ended = False
-        await self.query_one(Answer).remove()
+        self._ended, self._reasoning = False, None
         scroll = self.query_one(VerticalScroll)
-        await scroll.mount(Answer())
+        await scroll.query("Reasoning, Answer").remove()
+        self.answer = Answer()
+        await scroll.mount(self.answer)
         scroll.anchor()
 
     async def show(self, side: Side) -> None:
@@ -249,16 +258,23 @@ class SideView(Vertical):
             return
         over = side.is_over  # read before the last piece, so that nothing is missed
         piece = side.answering.take() if side.answering is not None else None
-        answer = self.query_one(Answer)
+        answer = self.answer
+        if piece is not None and piece.reasoning:
+            if self._reasoning is None:
+                self._reasoning = Reasoning(running=True)
+                await self.query_one(VerticalScroll).mount(self._reasoning, before=answer)
+            await self._reasoning.add(piece.reasoning)
         if piece is not None and piece.text:
             await answer.add(piece.text)
+        if self._reasoning is not None and (over or answer.source):
+            await self._reasoning.end()
         if piece is not None and piece.finish_reason:
             side.finish_reason = piece.finish_reason
         self.query_one(".state", Static).update(Content(_state(side)))
         stats = side.stats
         if not over and side.answering is not None:
             stats = side.answering.session.stats
-        self.figures = figures_text(side, figures_of(stats))
+        self.figures = " · ".join([side.state, *figures_of(kept_figures(stats))])
         self.query_one(".figures", Static).update(Content(self.figures))
         if over:
             self._ended = True
@@ -278,17 +294,3 @@ def _state(side: Side) -> str:
         thought = answering.reasoning[-200:].strip().rpartition("\n")[2]
         return escape_line(f"reasoning: {thought}") if thought else "reading the question"
     return ""
-
-
-def figures_text(side: Side, figures: Mapping[str, Any]) -> str:
-    """Beneath an answer."""
-    if not figures["tokens"]:
-        return side.state
-    parts = [side.state, f"{figures['tokens']} tokens"]
-    if figures["tokens_per_s"]:
-        parts.append(f"{speed_text(figures['tokens_per_s'])} tok/s")
-    if figures["first_token_s"]:
-        parts.append(f"first {seconds_text(figures['first_token_s'])}")
-    if figures["reasoning_tokens"]:
-        parts.append(f"{figures['reasoning_tokens']} of reasoning")
-    return "  ".join(parts)

@@ -82,6 +82,7 @@ class PathDialog(ModalScreen["Result | None"], Generic[Result]):
         super().__init__()
         self._question, self._path = question, path
         self._busy = False
+        self._replaced: Path | None = None
 
     def more(self) -> list[Widget]:
         """What stands between the field and the last line."""
@@ -90,6 +91,12 @@ class PathDialog(ModalScreen["Result | None"], Generic[Result]):
     def work_on(self, path: Path) -> Result:
         """Runs in a thread. Raises `LocalLLMError`: it is shown, and the user may try again."""
         raise NotImplementedError
+
+    def ask_to_replace(self, path: Path) -> None:
+        """Raises `FileError` the first time that this file is named, if it is there."""
+        if path.exists() and self._replaced != path:
+            self._replaced = path
+            raise FileError("there is such a file already", "Enter once more replaces it")
 
     def compose(self) -> ComposeResult:
         with Vertical():

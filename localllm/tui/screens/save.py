@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from localllm.errors import FileError
 from localllm.store.durable import disk_error, replacing
 from localllm.tui.screens.path_dialog import PathDialog
 
@@ -17,12 +16,9 @@ class SaveScreen(PathDialog[Path]):
     def __init__(self, what: str, name: str, text: str) -> None:
         super().__init__(f"Save {what} to:", name)
         self._text = text
-        self._replaced: Path | None = None
 
     def work_on(self, path: Path) -> Path:
-        if path.exists() and self._replaced != path:
-            self._replaced = path
-            raise FileError("there is such a file already", "Enter once more replaces it")
+        self.ask_to_replace(path)
         try:
             with replacing(path) as file:
                 file.write(self._text.encode("utf-8", "replace"))

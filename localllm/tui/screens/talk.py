@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
-from localllm.plain_text import escape_line
+from localllm.plain_text import escape, escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.kinds import Attachment, Conversation, Message, now
@@ -48,13 +48,14 @@ class Talk(Screen[None]):
         self.conversation: Conversation | None = None
         self.answering: Answering | None = None
         self.answer: Message | None = None  # what `answering` writes
-        self._before = ""  # what this message held before
+        self._before, self._thought = "", ""  # what this message and its reasoning held before
         self.queued = Queue()
         self.editing: Message | None = None
         self.stashed: tuple[str, tuple[Attachment, ...]] = ("", ())  # typed before the edit began
         self.transcript, self.composer = Transcript(), Composer()
         self._title, self._status = Static(id="title"), Static(id="status")
         self._load_line = ""
+        self._untold: dict[int, list[Notice]] = {}  # of conversations that are not shown
         self._trouble, self._n_notes = "", 0  # what was said of the conversations' file
         self._drawn, self._computed = 0.0, 0.0
         self.n_draws = 0
@@ -99,6 +100,7 @@ class Talk(Screen[None]):
         )
         if at is not None and (view := await self.transcript.reveal(at)):
             view.focus()
+        await self.transcript.add(*self._untold.pop(opened.conversation.id, ()))
         self.composer.history = [each.content for each in opened.messages if each.role == "user"]
         self.show_lines()
         self.changed()
@@ -182,12 +184,12 @@ class Talk(Screen[None]):
         try:
             params = parameters(of, session, self.app.described, once)
         except LocalLLMError as e:
-            self.say(e)
+            self._tell(Notice.of(e), of.id)
             return
         self.answer = self.app.store.add(
             of.id, parent, "assistant", model=self.app.model_label, finish_reason=None
         )
-        self._before = ""
+        self._before = self._thought = ""
         if self.shows(of.id):
             await self.transcript.add(MessageView(self.fresh(self.answer), growing=True))
         messages = asked(of, path, self.app.described)
@@ -200,12 +202,20 @@ class Talk(Screen[None]):
             return
         conversation = self.renew()
         path = self.app.store.path(conversation.id)
+        if not path or path[-1].id != message.id:
+            self.app.notify("Only the last answer goes on: others follow this one", timeout=3)
+            return
+        try:
+            params = parameters(conversation, session, self.app.described, NOTHING)
+        except LocalLLMError as e:
+            self.say(e)
+            return
+        message = path[-1]  # as it is kept now
         messages = asked(conversation, path, self.app.described)
         messages.append({"role": "user", "content": GO_ON})
-        self.answer, self._before = message, message.content
+        self.answer, self._before, self._thought = message, message.content, message.reasoning
         if view := self.transcript.view(message.id):
             await view.go_on()
-        params = parameters(conversation, session, self.app.described, NOTHING)
         self._run(Answering(session, messages, params, conversation.think))
 
     def _run(self, answering: Answering) -> None:
@@ -238,7 +248,7 @@ class Talk(Screen[None]):
         view = self.transcript.view(answer.id)
         if piece.text or piece.reasoning:
             self.n_draws += 1
-            self.app.store.grow(answer.id, self._before + answering.text, answering.reasoning)
+            self.app.store.grow(answer.id, *self._whole(answering))
             if view is not None:
                 await view.add(piece.text, piece.reasoning)
         if piece.finish_reason is not None:
@@ -262,33 +272,44 @@ class Talk(Screen[None]):
 
     async def _finish(self, answering: Answering, answer: Message, reason: str) -> None:
         self.answering = self.answer = None
-        text = self._before + answering.text
+        text, reasoning = self._whole(answering)
         view = self.transcript.view(answer.id)
         if answering.stopping and reason == "error":
             reason, answering.error = "cancelled", None
         self.app.store.finish(
-            answer.id, text, answering.reasoning, finish_reason=reason,
+            answer.id, text, reasoning, finish_reason=reason,
             stats=kept_figures(answering.session.stats),
         )  # fmt: skip
-        if not text and not answering.reasoning:  # nothing came: the question stands alone
-            self.app.store.cut(answer.conversation, answer.parent)
-            if view is not None:
-                await view.remove()
-                self.transcript.refresh(layout=True)
+        if not text and not reasoning:
+            await self._take_back(answer, view)
         elif view is not None:
             await view.end(self.fresh(answer))
         if answering.error is not None:
-            self._say_why(answering.error)
+            self._say_why(answering.error, answer.conversation)
         self.ended(answering, reason)
         for note in answering.session.notes:
-            self.say_line(note)
+            self._tell(Notice(note), answer.conversation)
         if answering.error is not None or answering.stopping:
             self.give_back(answer.conversation)
         await self.next_question()
 
-    def _say_why(self, error: LocalLLMError) -> None:
-        """What ended an answer, and what can be done. A server of this machine that has gone is
-        no loss: its model is opened again, here or where another one has it."""
+    async def _take_back(self, answer: Message, view: MessageView | None) -> None:
+        """An answer of which nothing came. The one before it is shown again, if there is one."""
+        others = [each for each in self.fresh(answer).siblings if each != answer.id]
+        self.app.store.drop(answer.id)
+        if others:
+            self.app.store.select(answer.conversation, others[-1])
+        else:
+            self.app.store.cut(answer.conversation, answer.parent)
+        if view is not None and others:
+            await self.reopen()
+        elif view is not None:
+            await view.remove()
+            self.transcript.refresh(layout=True)
+
+    def _say_why(self, error: LocalLLMError, conversation: int) -> None:
+        """What ended an answer of a conversation, and what can be done. A server of this machine
+        that has gone is no loss: its model is opened again, here or where another one has it."""
         from localllm.server.client import ServerGoneError
 
         if isinstance(error, ContextFullError):
@@ -298,7 +319,12 @@ class Talk(Screen[None]):
             self.app.load(self.app.model)
         elif not error.hint:
             error.hint = "F5 asks again, Ctrl+O opens another model."
-        self.say(error)
+        self._tell(Notice.of(error), conversation)
+        if self.conversation is not None and conversation != self.conversation.id:
+            self.app.notify(
+                escape(f"An answer in another conversation ended: {error.message[:200]}"),
+                severity="error", markup=False,
+            )  # fmt: skip
 
     async def end_answer(self) -> None:
         """Ends an answer that runs, and keeps what is there of it."""
@@ -316,10 +342,13 @@ class Talk(Screen[None]):
                 return
             await asyncio.sleep(0.01)
         if self.answer is not None:  # it does not listen: what is there is kept
-            text = self._before + answering.text
             self.app.store.finish(
-                self.answer.id, text, answering.reasoning, finish_reason="cancelled"
+                self.answer.id, *self._whole(answering), finish_reason="cancelled"
             )
+
+    def _whole(self, answering: Answering) -> tuple[str, str]:
+        """Text and reasoning of the message that it writes."""
+        return self._before + answering.text, self._thought + answering.reasoning
 
     # ---- what is said
 
@@ -333,11 +362,18 @@ class Talk(Screen[None]):
 
     def say(self, error: LocalLLMError) -> None:
         """An error, below the messages."""
-        self.run_worker(self.transcript.add(Notice.of(error)), group="say")
+        self._tell(Notice.of(error))
 
     def say_line(self, text: str) -> None:
         """A note, below the messages."""
-        self.run_worker(self.transcript.add(Notice(text)), group="say")
+        self._tell(Notice(text))
+
+    def _tell(self, notice: Notice, of: int | None = None) -> None:
+        """of: the conversation that it is about, where it waits if another one is shown."""
+        if of is None or (self.conversation is not None and of == self.conversation.id):
+            self.run_worker(self.transcript.add(notice), group="say")
+        else:
+            self._untold.setdefault(of, []).append(notice)
 
     def show_lines(self) -> None:
         """The title, and the line above the editor."""

@@ -9,7 +9,6 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Checkbox, Input, RadioButton, RadioSet
 
-from localllm.errors import FileError
 from localllm.tui.conversations import exporting, importing
 from localllm.tui.conversations.importing import Imported
 from localllm.tui.conversations.kinds import Conversation
@@ -45,7 +44,6 @@ class ExportScreen(PathDialog[Path]):
         )
         self._store, self._conversation = store, conversation
         self._all = False
-        self._replaced: Path | None = None
 
     def more(self) -> list[Widget]:
         kinds = RadioSet(Kind("Markdown", value=True, id="md"), Kind("JSON", id="json"), id="kind")
@@ -77,9 +75,7 @@ class ExportScreen(PathDialog[Path]):
             ids = [each.id for each in self._store.listed()]
         if path.suffix not in exporting.KINDS:
             path = path.with_name(path.name + ".json")
-        if path.exists() and self._replaced != path:
-            self._replaced = path
-            raise FileError("there is such a file already", "Enter once more replaces it")
+        self.ask_to_replace(path)
         return exporting.export(self._store, ids, path)
 
 

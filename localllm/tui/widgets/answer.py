@@ -13,8 +13,9 @@ from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localllm.plain_text import escape, escape_line
+from localllm.plain_text import escape_line
 from localllm.tui.blocks import highlighted, visual_of
+from localllm.tui.foreign_text import exact, hide
 from localllm.tui.keys import bindings
 from localllm.tui.leaves import Leaf, Reader
 
@@ -34,6 +35,7 @@ class Answer(Vertical):
         self._code: CodeBlock | None = None  # the last one
         self._within: bool | None = None  # the last leaf is part of a list or a quote
         self._begin, self._ended = text, ended
+        self._held = ""  # came, and is not read yet
 
     async def on_mount(self) -> None:
         await self._take(self._begin, ended=self._ended)
@@ -51,10 +53,14 @@ class Answer(Vertical):
         """What had ended grows again: all of it is read once more, as its last block may change."""
         await self.remove_children()
         self._reader, self._open, self._code, self._within = Reader(), [], None, None
+        self._held = ""
         await self._take(self.source)
 
     async def _take(self, text: str, *, ended: bool = False) -> None:
-        finished = self._reader.read(escape(text))
+        text = self._held + text
+        self._held = "\r" if text.endswith("\r") and not ended else ""  # of a line's end, perhaps
+        text = text.removesuffix(self._held).replace("\r\n", "\n")
+        finished = self._reader.read(hide(text))
         leaves = [*finished, *self._reader.rest(ended=ended)]
         shown: list[tuple[Leaf, Widget]] = []
         mounting: list[Widget] = []
@@ -151,11 +157,16 @@ class CodeBlock(Vertical, can_focus=True):
         self._pieces: dict[int, Leaf] = {leaf.part: leaf}
         self._views: dict[int, Static] = {}
         self.language = leaf.language
+        self._head = CodeHead()
 
     @property
     def code(self) -> str:
-        """The code as it is shown, ended by a new line."""
-        return "\n".join(leaf.code for leaf in self._pieces.values()) + "\n"
+        """The code as it came, with a new line at the end of each line."""
+        parts = [
+            ("\n" if leaf.part and not leaf.within else "", leaf.code)
+            for leaf in self._pieces.values()
+        ]
+        return exact("".join(newline + code for newline, code in parts) + "\n")
 
     @property
     def closed(self) -> bool:
@@ -163,7 +174,8 @@ class CodeBlock(Vertical, can_focus=True):
         return next(reversed(self._pieces.values())).closed
 
     def compose(self) -> ComposeResult:
-        yield CodeHead(escape_line(self.language[:40]) or "code")
+        self._head.show(self.language)
+        yield self._head
         for part, leaf in self._pieces.items():
             yield self._view(part, leaf)
 
@@ -176,6 +188,9 @@ class CodeBlock(Vertical, can_focus=True):
     def change(self, leaf: Leaf) -> None:
         """Shows a piece as it is now."""
         self._pieces[leaf.part] = leaf
+        if leaf.language != self.language:  # its name was still to come
+            self.language = leaf.language
+            self._head.show(self.language)
         if view := self._views.get(leaf.part):
             _redraw(view, highlighted(leaf.code, self.language))
         self._close()
@@ -206,11 +221,15 @@ class CodeBlock(Vertical, can_focus=True):
 class CodeHead(Static):
     """The line above code: its language, and what the mouse can do."""
 
-    def __init__(self, language: str) -> None:
-        line = Content.assemble((language, "bold"))
+    def __init__(self) -> None:
+        super().__init__(classes="code-head")
+
+    def show(self, language: str) -> None:
+        """Names the language."""
+        line = Content.assemble((escape_line(exact(language[:40])) or "code", "bold"))
         for what in ("copy", "save"):
             line = line.append("  ").append(link(what, what))
-        super().__init__(line, classes="code-head")
+        self.update(line)
 
     def action_wanted(self, what: str) -> None:
         """What was clicked."""

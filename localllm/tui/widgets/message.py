@@ -14,6 +14,7 @@ from textual.widgets import Collapsible, Static
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape, escape_line
 from localllm.tui.conversations.kinds import Message
+from localllm.tui.dialogue import figures_of
 from localllm.tui.keys import bindings
 from localllm.tui.widgets.answer import Answer, link
 
@@ -49,19 +50,27 @@ class Reasoning(Collapsible):
     """What a model thought before it answered: folded, and drawn only where it is opened."""
 
     def __init__(self, text: str = "", *, running: bool = False) -> None:
-        self._text, self._running = text, running
+        self._text, self._running = "", running
+        self._n_words = 0
+        self._count(text)
         self._answer: Answer | None = None
         self._body = Vertical(classes="reasoning-body")
         super().__init__(self._body, title=self._words(), collapsed=True, classes="reasoning")
 
     def _words(self) -> str:
-        n = len(self._text.split())
+        n = self._n_words
         words = f"{n:,} word" + ("" if n == 1 else "s")
         return f"Thinking, {words} so far" if self._running else f"Thought, {words}"
 
+    def _count(self, text: str) -> None:
+        self._n_words += len(text.split())
+        if text[:1].strip() and self._text[-1:].strip():
+            self._n_words -= 1  # the rest of a word
+        self._text += text
+
     async def add(self, text: str) -> None:
         """More of it."""
-        self._text += text
+        self._count(text)
         self.title = self._words()
         if self._answer is not None:
             await self._answer.add(text)
@@ -180,7 +189,7 @@ class MessageView(Vertical, can_focus=True):
         if self.growing:
             return
         ended = "cut off when the program ended" if finish_reason is None else ""
-        parts = [ended or _ENDS.get(finish_reason or "", ""), *_figures(stats)]
+        parts = [ended or _ENDS.get(finish_reason or "", ""), *figures_of(stats)]
         text = " · ".join(part for part in parts if part)
         self._foot.update(text)
         self._foot.display = bool(text)
@@ -194,19 +203,6 @@ class MessageView(Vertical, can_focus=True):
 
     def action_to_next(self) -> None:
         self.screen.focus_next(MessageView)
-
-
-def _figures(stats: Mapping[str, Any]) -> list[str]:
-    """The counts of an answer in words, those that are known."""
-    out = []
-    n, seconds = stats.get("generated_tokens") or 0, stats.get("decode_s") or 0.0
-    if n > 1 and seconds > 0:
-        out.append(f"{n:,} tokens, {(n - 1) / seconds:.1f} tok/s")
-    if first := stats.get("first_token_s"):
-        out.append(f"first after {first:.2f} s")
-    if cached := stats.get("cached_tokens"):
-        out.append(f"{cached:,} cached")
-    return out
 
 
 class Notice(Static):

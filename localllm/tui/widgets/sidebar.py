@@ -14,7 +14,6 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui.conversations.dates import grouped
 from localllm.tui.conversations.kinds import Conversation
@@ -332,7 +331,3 @@ class Sidebar(Vertical):
     def say(self, text: str) -> None:
         """A line below the list."""
         self.query_one("#said", Static).update(Content(escape_line(text)))
-
-    def say_error(self, error: LocalLLMError) -> None:
-        """An error there."""
-        self.say(f"error: {error.message}")
