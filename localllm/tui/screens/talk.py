@@ -35,6 +35,7 @@ _DELETED = (
     "This conversation was deleted by another program, or with its file. "
     "What is asked now begins it anew."
 )
+_KEPT = ("title", "model", "system", "params", "think", "pinned", "tags")
 
 
 class Talk(Screen[None]):
@@ -119,13 +120,17 @@ class Talk(Screen[None]):
     def renew(self) -> Conversation:
         """The conversation as it is kept now; begun anew where another program deleted it."""
         assert self.conversation is not None
+        store, before = self.app.store, self.conversation
         try:
-            self.conversation = self.app.store.open(self.conversation.id, 1).conversation
+            self.conversation = store.open(before.id, 1).conversation
         except ArgumentError:
-            gone = dataclasses.replace(self.conversation, leaf=None, deleted_at=None)
-            self.conversation = self.app.store.put(gone)
+            self.conversation = store.revive(before)
             self.transcript.clear()
             self.say_line(_DELETED)
+        if self.conversation.created != before.created:  # a message that was left began it anew
+            kept = {name: getattr(before, name) for name in _KEPT}
+            store.change(before.id, **kept)
+            self.conversation = dataclasses.replace(self.conversation, **kept)
         return self.conversation
 
     def kept(self, conversation: int) -> Conversation:
@@ -136,7 +141,7 @@ class Talk(Screen[None]):
             return self.app.store.open(conversation, 1).conversation
         except ArgumentError:
             moment = now()
-            return self.app.store.put(
+            return self.app.store.revive(
                 Conversation(conversation, model=self.app.model, created=moment, updated=moment)
             )
 
@@ -430,11 +435,16 @@ class Talk(Screen[None]):
     def on_chat_app_said(self, event: ChatApp.Said) -> None:
         self.say_line(event.text)
 
-    def on_chat_app_store_changed(self, event: ChatApp.StoreChanged) -> None:
+    async def on_chat_app_store_changed(self, event: ChatApp.StoreChanged) -> None:
         store = self.app.store
-        for note in store.notes[self._n_notes :]:
+        notes = store.notes[self._n_notes :]
+        self._n_notes += len(notes)
+        if notes and self.conversation is not None:  # it may be another file now
+            kept = {message.id for message in self.path()}
+            if any(view.message.id not in kept for view in self.transcript.views):
+                await self.reopen()
+        for note in notes:
             self.say_line(note)
-        self._n_notes = len(store.notes)
         trouble = store.trouble
         if trouble is not None and trouble.message != self._trouble:
             self.say(trouble)
