@@ -104,7 +104,7 @@ def test_a_wide_screen_has_the_sidebar_from_the_beginning(tmp_path: Path) -> Non
         await d.until(lambda: "no conversations yet" in d.text)
         await d.ask("a question")
         await d.until(lambda: "> a question" in d.text)
-        await d.press("ctrl+b")
+        await d.press("ctrl+b", "ctrl+b")
         await d.until(lambda: "> a question" not in d.text)
 
     drive(body, tmp_path, size=(120, 40))

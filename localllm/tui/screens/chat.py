@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Footer
@@ -27,6 +28,9 @@ _LIVE_S = 0.5
 _WIDE = 100
 """Cells from which the list of conversations stays beside the messages."""
 
+_ROOMY, _PALETTE = 80, 66
+"""Cells from which the footer has spaces between its keys, and the key of the palette."""
+
 
 class ChatScreen(Actions):
     """The screen that is always there."""
@@ -38,6 +42,8 @@ class ChatScreen(Actions):
         self.history = History()
         self._sampler = Sampler()
         self._live = LiveBar()
+        self._is_wide = False
+        self._beside = True  # the list of conversations, where there is room
 
     def compose(self) -> ComposeResult:
         with Vertical(id="main"):
@@ -50,8 +56,22 @@ class ChatScreen(Actions):
 
     async def on_mount(self) -> None:
         self.set_interval(_LIVE_S, self._watch)
-        if self.app.size.width >= _WIDE:
+        self._fit(self.app.size.width)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event.size.width)
+
+    def _fit(self, width: int) -> None:
+        """On a narrow screen all keys of the footer but the palette's stay, and the list of
+        conversations makes room, unless it is in use."""
+        footer = self.query_one(Footer)
+        footer.compact = width < _ROOMY
+        footer.set_class(width < _PALETTE, "narrow")
+        was, self._is_wide = self._is_wide, width >= _WIDE
+        if self._is_wide and not was and self._beside:
             self.call_after_refresh(self._show_sidebar)
+        elif was and not self._is_wide and not self._focused_sidebar() and self.sidebar:
+            self.sidebar.display = False
 
     # ---- conversations
 
@@ -95,8 +115,9 @@ class ChatScreen(Actions):
         return sidebar
 
     async def action_sidebar(self) -> None:
-        sidebar = self.sidebar
-        if sidebar is not None and sidebar.display:
+        sidebar = self._focused_sidebar()
+        self._beside = sidebar is None
+        if sidebar is not None:
             self._leave_sidebar(sidebar, hide=True)
         else:
             (await self._show_sidebar()).list.focus()
