@@ -20,7 +20,7 @@ from localllm.errors import CancelledError, LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui import themes
 from localllm.tui.conversations.store import Conversations
-from localllm.tui.keys import KEYS
+from localllm.tui.keys import KEYS, PLACES
 from localllm.tui.opening import AnySession, Beginning, Described, LoadOptions, Opener
 from localllm.tui.terminal_driver import lasting
 
@@ -310,6 +310,8 @@ class ChatApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every action of the table of keys that the screen has."""
+        from localllm.tui.screens.chat import ChatScreen
+
         for row in KEYS:
             if row.action and row.where == "everywhere":
                 name = row.action.removeprefix("app.").partition("(")[0]
@@ -319,6 +321,12 @@ class ChatApp(App[None]):
                         f"{row.help or row.label} ({row.shown})",
                         lambda action=row.action: self.run_worker(screen.run_action(action)),
                     )
+            elif row.action and row.where in PLACES and isinstance(screen, ChatScreen):
+                yield SystemCommand(
+                    f"{PLACES[row.where]}: {row.label}",
+                    f"{row.help or row.label} ({row.shown})",
+                    lambda row=row: self.run_worker(screen.run_at(row.where, row.action)),
+                )
         for name in sorted(self.available_themes):
             yield SystemCommand(
                 f"Theme: {name}", "Changes the colours", lambda name=name: self.use_theme(name)

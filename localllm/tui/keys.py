@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 
 @dataclass(frozen=True)
 class Key:
-    """keys: as Textual names them, separated by commas. where: "everywhere", "editor", "message"
-    or "code". action: empty where the key is the widget's own. footer: whether the footer shows
-    it. before: it counts before the keys of the widget that has the focus."""
+    """keys: as Textual names them, separated by commas. where: one of `WHERE`. action: empty where
+    the key is the widget's own. footer: whether the footer shows it. before: it counts before the
+    keys of the widget that has the focus."""
 
     keys: str
     action: str
@@ -92,15 +92,28 @@ KEYS = (
     Key("right,right_square_bracket", "wanted('newer')", "Branch after", "message"),
     Key("t", "wanted('reasoning')", "Reasoning", "message", help="folds it, or opens it"),
     Key("u", "wanted('undo')", "Undo", "message", help="takes this message and all after it back"),
+    Key("r", "act('rename')", "Rename", "list", True),
+    Key("p", "act('pin')", "Pin", "list", True, help="first in the list, or no longer"),
+    Key("t", "act('tag')", "Tag", "list", True),
+    Key("d,delete", "act('delete')", "Delete", "list", True),
+    Key("u,ctrl+z", "act('undelete')", "Undo delete", "list", True),
+    Key("x", "act('export')", "Export", "list", True, help="to Markdown or JSON"),
+    Key("slash", "act('filter')", "Filter", "list", True, help="by words of titles, or a #tag"),
+    Key("escape", "act('leave')", "Back", "list", True),
+    Key("j", "cursor_down", "Next", "list"),
+    Key("k", "cursor_up", "Previous", "list"),
     Key("c,y", "wanted('copy')", "Copy code", "code", True),
     Key("s", "wanted('save')", "Save code", "code", True, help="to a file"),
 )  # fmt: skip
 WHERE = {
     "everywhere": "Everywhere",
     "editor": "Where you type",
+    "list": "In the list of conversations (Ctrl+B goes there)",
     "message": "On a message (Tab or Ctrl+Up goes there)",
     "code": "On a block of code (Tab goes there)",
 }
+PLACES = {"list": "Chats", "message": "Message", "code": "Code"}
+"""What the palette calls a place whose actions it can run."""
 
 
 def bindings(where: str) -> list[BindingType]:

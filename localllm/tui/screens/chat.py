@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.widget import Widget
 from textual.widgets import Footer
+from textual.worker import WorkerCancelled, WorkerFailed
 
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line
@@ -17,7 +20,9 @@ from localllm.tui.dialogue import asked, kept_figures, parameters
 from localllm.tui.keys import bindings
 from localllm.tui.live import History, Sampler
 from localllm.tui.screens.chat_actions import Actions
+from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.live_bar import LiveBar
+from localllm.tui.widgets.message import MessageView
 
 if TYPE_CHECKING:
     from localllm.tui.comparing import Compared
@@ -121,6 +126,25 @@ class ChatScreen(Actions):
             self._leave_sidebar(sidebar, hide=True)
         else:
             (await self._show_sidebar()).list.focus()
+
+    async def run_at(self, where: str, action: str) -> None:
+        """An action of the table of keys at another place: the list of conversations, the message
+        or the code that has the focus, else the last one."""
+        target: Widget | None = self.focused
+        if where == "list":
+            sidebar = await self._show_sidebar()
+            with contextlib.suppress(WorkerFailed, WorkerCancelled):
+                await sidebar.reload().wait()
+            target = sidebar.list
+        else:
+            kind = MessageView if where == "message" else CodeBlock
+            if not isinstance(target, kind):
+                target = next(iter(list(self.transcript.query(kind))[::-1]), None)
+        if target is None:
+            self.app.notify("There is none here", timeout=3)
+        else:
+            target.focus()
+            await target.run_action(action)
 
     def _leave_sidebar(self, sidebar: Sidebar, *, hide: bool) -> None:
         sidebar.display = not hide
