@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
-from textual.worker import get_current_worker
+from textual.worker import Worker, get_current_worker
 
 from localllm import paths
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui import themes
 from localllm.tui.conversations.store import Conversations
-from localllm.tui.keys import KEYS
+from localllm.tui.keys import KEYS, PLACES
 from localllm.tui.opening import AnySession, Beginning, Described, LoadOptions, Opener
 from localllm.tui.terminal_driver import lasting
 
@@ -92,6 +93,8 @@ class ChatApp(App[None]):
         self.described: Described | None = None
         self.model = ""  # the name of the open one, or of the one that is being opened
         self.loading = False
+        self._last: tuple[str, LoadOptions] | None = None  # the model that was open last
+        self._one_load = threading.Lock()
         self._conversation = conversation
 
     # ---- the beginning and the end
@@ -233,30 +236,21 @@ class ChatApp(App[None]):
 
     def _load(self, name: str, options: LoadOptions) -> None:
         worker = get_current_worker()
-        old, old_name = self.session, self.model
-        try:
-            described = self.opener.describe(name)
-            self._post(self.Loading(described.label, 0.0))
-            if old is not None:
-                self.session = None
-                old.close()
-            session = self._opened(name, described, options)
-        except LocalLLMError as e:
+        with self._one_load:  # the one before was cancelled, and may still end
             if worker.is_cancelled:
                 return
-            self._reopen(old, old_name)
-            self.loading = False
-            if not isinstance(e, CancelledError):
-                self._post(self.LoadFailed(name, e))
-            return
-        except Exception as e:
-            self.loading = False
-            self._post(
-                self.LoadFailed(name, LocalLLMError(f"internal error: {type(e).__name__}: {e}"))
-            )
-            return
-        self.session, self.described, self.model, self.loading = session, described, name, False
-        self._post(self.Loaded())
+            try:
+                described = self.opener.describe(name)
+                self._post(self.Loading(described.label, 0.0))
+                old, self.session = self.session, None
+                if old is not None:
+                    old.close()
+                session = self._opened(name, described, options)
+            except Exception as e:
+                if not worker.is_cancelled:
+                    self._load_failed(name, e)
+                return
+            self.call_from_thread(self._take, worker, session, name, described, options)
 
     def _opened(self, name: str, described: Described, options: LoadOptions) -> AnySession:
         worker = get_current_worker()
@@ -268,12 +262,38 @@ class ChatApp(App[None]):
             cancelled=lambda: worker.is_cancelled,
         )
 
-    def _reopen(self, old: AnySession | None, name: str) -> None:
-        """The model before comes back where another could not be opened."""
-        if old is None or self.session is not None or not name:
+    def _load_failed(self, name: str, error: Exception) -> None:
+        """The model that was open last comes back."""
+        worker = get_current_worker()
+        if self.session is None and self._last is not None:
+            last, options = self._last
+            with contextlib.suppress(LocalLLMError):
+                described = self.opener.describe(last)
+                session = self._opened(last, described, options)
+                self.call_from_thread(self._take, worker, session, last, described, options)
+        if worker.is_cancelled:
             return
-        with contextlib.suppress(LocalLLMError):
-            self.session = self._opened(name, self.opener.describe(name), self.options)
+        self.loading = False
+        if not isinstance(error, LocalLLMError):
+            error = LocalLLMError(f"internal error: {type(error).__name__}: {error}")
+        if not isinstance(error, CancelledError):
+            self._post(self.LoadFailed(name, error))
+
+    def _take(
+        self,
+        worker: Worker[Any],
+        session: AnySession,
+        name: str,
+        described: Described,
+        options: LoadOptions,
+    ) -> None:
+        """A model that was opened answers from now on, unless another one was asked for."""
+        if worker.is_cancelled:
+            self.run_worker(session.close, thread=True, group="close", exit_on_error=False)
+            return
+        self.session, self.described, self.model = session, described, name
+        self._last, self.loading = (name, options), False
+        self._tell(self.Loaded())
 
     def _post(self, message: Message) -> None:
         """From a worker: tells the chat."""
@@ -290,6 +310,8 @@ class ChatApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every action of the table of keys that the screen has."""
+        from localllm.tui.screens.chat import ChatScreen
+
         for row in KEYS:
             if row.action and row.where == "everywhere":
                 name = row.action.removeprefix("app.").partition("(")[0]
@@ -299,6 +321,12 @@ class ChatApp(App[None]):
                         f"{row.help or row.label} ({row.shown})",
                         lambda action=row.action: self.run_worker(screen.run_action(action)),
                     )
+            elif row.action and row.where in PLACES and isinstance(screen, ChatScreen):
+                yield SystemCommand(
+                    f"{PLACES[row.where]}: {row.label}",
+                    f"{row.help or row.label} ({row.shown})",
+                    lambda row=row: self.run_worker(screen.run_at(row.where, row.action)),
+                )
         for name in sorted(self.available_themes):
             yield SystemCommand(
                 f"Theme: {name}", "Changes the colours", lambda name=name: self.use_theme(name)

@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 
 @dataclass(frozen=True)
 class Key:
-    """keys: as Textual names them, separated by commas. where: "everywhere", "editor", "message"
-    or "code". action: empty where the key is the widget's own. footer: whether the footer shows
-    it. before: it counts before the keys of the widget that has the focus."""
+    """keys: as Textual names them, separated by commas. where: one of `WHERE`. action: empty where
+    the key is the widget's own. footer: whether the footer shows it. before: it counts before the
+    keys of the widget that has the focus."""
 
     keys: str
     action: str
@@ -54,7 +54,8 @@ KEYS = (
     Key("ctrl+n", "new_chat", "New chat", footer=True, before=True),
     Key("ctrl+o", "models", "Models", footer=True, before=True,
         help="choose, pull, delete; the conversation goes on with another one"),
-    Key("ctrl+b", "sidebar", "Chats", footer=True, before=True, help="the list of conversations"),
+    Key("ctrl+b", "sidebar", "Chats", footer=True, before=True,
+        help="to the list of conversations; there: hides it"),
     Key("ctrl+f", "search", "Search", footer=True, before=True, help="in all conversations"),
     Key("f2", "parameters", "Settings", before=True,
         help="system prompt, sampling, presets, thinking"),
@@ -73,6 +74,7 @@ KEYS = (
     Key("pagedown", "page(1)", "Scroll down", before=True),
     Key("ctrl+home", "page(-9)", "To the beginning", before=True),
     Key("ctrl+end", "page(9)", "To the end", before=True, help="and follow the answer"),
+    Key("ctrl+p", "", "Palette", help="finds all of these, and more, by name"),
     Key("ctrl+q", "app.quit", "Quit", footer=True, before=True, help="what is there is saved"),
     Key("enter", "", "Send", "editor"),
     Key("shift+enter,ctrl+j,alt+enter", "newline", "New line", "editor"),
@@ -90,15 +92,28 @@ KEYS = (
     Key("right,right_square_bracket", "wanted('newer')", "Branch after", "message"),
     Key("t", "wanted('reasoning')", "Reasoning", "message", help="folds it, or opens it"),
     Key("u", "wanted('undo')", "Undo", "message", help="takes this message and all after it back"),
+    Key("r", "act('rename')", "Rename", "list", True),
+    Key("p", "act('pin')", "Pin", "list", True, help="first in the list, or no longer"),
+    Key("t", "act('tag')", "Tag", "list", True),
+    Key("d,delete", "act('delete')", "Delete", "list", True),
+    Key("u,ctrl+z", "act('undelete')", "Undo delete", "list", True),
+    Key("x", "act('export')", "Export", "list", True, help="to Markdown or JSON"),
+    Key("slash", "act('filter')", "Filter", "list", True, help="by words of titles, or a #tag"),
+    Key("escape", "act('leave')", "Back", "list", True),
+    Key("j", "cursor_down", "Next", "list"),
+    Key("k", "cursor_up", "Previous", "list"),
     Key("c,y", "wanted('copy')", "Copy code", "code", True),
     Key("s", "wanted('save')", "Save code", "code", True, help="to a file"),
 )  # fmt: skip
 WHERE = {
     "everywhere": "Everywhere",
     "editor": "Where you type",
+    "list": "In the list of conversations (Ctrl+B goes there)",
     "message": "On a message (Tab or Ctrl+Up goes there)",
     "code": "On a block of code (Tab goes there)",
 }
+PLACES = {"list": "Chats", "message": "Message", "code": "Code"}
+"""What the palette calls a place whose actions it can run."""
 
 
 def bindings(where: str) -> list[BindingType]:

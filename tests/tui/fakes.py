@@ -189,6 +189,7 @@ class FakeOpener:
             raise CancelledError(f"loading {name} was stopped")
         self.opened.append((name, options))
         session.is_closed = False
+        session._cancelled.clear()
         return session
 
     def forget_conversation(self, conversation: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.command import CommandPalette
-from textual.widgets import Input, TextArea
+from textual.widgets import Input, Static, TextArea
 from tui.driving import Driven, drive
 from tui.fakes import FakeOpener, FakeSession
 
@@ -17,6 +17,7 @@ from localllm.tui.app import ChatApp
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.screens.compare import CompareScreen
 from localllm.tui.screens.figures import FiguresScreen
+from localllm.tui.screens.help import HelpScreen
 from localllm.tui.screens.models import ModelsScreen
 from localllm.tui.screens.parameters import ParametersScreen
 from localllm.tui.screens.search import SearchScreen
@@ -104,7 +105,7 @@ def test_a_wide_screen_has_the_sidebar_from_the_beginning(tmp_path: Path) -> Non
         await d.until(lambda: "no conversations yet" in d.text)
         await d.ask("a question")
         await d.until(lambda: "> a question" in d.text)
-        await d.press("ctrl+b")
+        await d.press("ctrl+b", "ctrl+b")
         await d.until(lambda: "> a question" not in d.text)
 
     drive(body, tmp_path, size=(120, 40))
@@ -144,6 +145,35 @@ def test_the_palette_has_every_action(tmp_path: Path) -> None:
         await d.until(lambda: isinstance(d.app.screen, FiguresScreen))
 
     drive(body, tmp_path)
+
+
+def test_the_palette_reaches_other_places(tmp_path: Path) -> None:
+    session = FakeSession([["```python\nx = 1\n```"]])
+
+    async def run(d: Driven, typed: str, title: str) -> None:
+        await d.press("ctrl+p")
+        await d.until(lambda: isinstance(d.app.screen, CommandPalette))
+        d.app.screen.query_one(Input).value = typed
+        await d.until(lambda: title in d.text)
+        await d.press("down", "enter")
+        await d.until(lambda: d.app.screen is d.chat)
+
+    async def body(d: Driven) -> None:
+        titles = {each.title for each in d.app.get_system_commands(d.app.screen)}
+        assert {"Code: Copy code", "Message: Copy", "Chats: Rename"} <= titles
+        await d.ask("a question")
+        await run(d, "chats: pin", "Chats: Pin")
+        await d.until(lambda: d.store.listed()[0].pinned)
+        await d.chat.run_at("code", "wanted('copy')")
+        await d.until(lambda: d.app.clipboard == "x = 1\n")
+        await d.chat.run_at("message", "wanted('copy')")
+        await d.until(lambda: d.app.clipboard == d.contents[1])
+        await d.press("f1")
+        await d.until(lambda: isinstance(d.app.screen, HelpScreen))
+        shown = str(d.app.screen.query_one("#help", Static).render())
+        assert "In the list of conversations" in shown and "Undo delete" in shown
+
+    drive(body, tmp_path, session=session)
 
 
 def test_a_long_history_is_mounted_by_and_by(tmp_path: Path) -> None:

@@ -81,3 +81,31 @@ def test_a_deleted_conversation_comes_back(tmp_path: Path) -> None:
         assert d.contents == ["a question", "an answer"]
 
     drive(body, tmp_path, session=session)
+
+
+def test_it_makes_room_on_a_narrow_screen(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.until(lambda: d.chat.sidebar is not None and "Filter" in d.text)
+        await d.pilot.resize_terminal(60, 24)
+        await d.until(lambda: not _sidebar(d).display)
+        await d.until(lambda: "Search" in d.text and "Quit" in d.text)
+        await d.pilot.resize_terminal(120, 24)
+        await d.until(lambda: _sidebar(d).display and "palette" in d.text)
+
+    drive(body, tmp_path, size=(120, 24))
+
+
+def test_one_key_leads_to_the_list_and_back(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.until(lambda: d.chat.sidebar is not None and "Filter" in d.text)
+        await d.press("ctrl+b")
+        await d.until(lambda: d.app.focused is _sidebar(d).list and _sidebar(d).display)
+        await d.press("ctrl+b")
+        await d.until(lambda: d.app.focused is d.chat.composer.editor)
+        assert not _sidebar(d).display
+        await d.pilot.resize_terminal(90, 24)
+        await d.pilot.resize_terminal(120, 24)
+        await d.until(lambda: d.app.size.width == 120)
+        assert not _sidebar(d).display, "it was hidden by hand"
+
+    drive(body, tmp_path, size=(120, 24))

@@ -48,3 +48,23 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
         assert d.contents == ["after", "An answer."]  # the rest is in the file that was put aside
 
     drive(body, tmp_path, size=(100, 40))
+
+
+def test_a_removed_file_is_said(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.type("/set temperature 0.25")
+        await d.press("enter")
+        await d.ask("before")
+        assert d.store.flush()
+        for suffix in ("", "-wal", "-shm"):
+            d.store.file.with_name(d.store.file.name + suffix).unlink()
+        await d.type("after")
+        await d.press("enter")
+        await d.until(lambda: d.idle and d.contents == ["after", "An answer."])
+        await d.until(lambda: "was removed, and a new one was begun" in d.text)
+        assert [v.message.content for v in d.chat.transcript.views] == d.contents
+        kept = d.chat.renew()
+        assert kept.title == "before" and kept.params == {"temperature": 0.25}
+        assert d.store.flush() and d.store.listed() == [kept]
+
+    drive(body, tmp_path, size=(100, 40))

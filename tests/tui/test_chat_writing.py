@@ -276,9 +276,11 @@ def test_themes(tmp_path: Path) -> None:
 def test_every_key_of_the_table_does_something(tmp_path: Path) -> None:
     from localllm.tui.keys import KEYS
     from localllm.tui.widgets.composer import Editor
+    from localllm.tui.widgets.sidebar import ConversationList
 
     places: dict[str, tuple[type, ...]] = {
         "everywhere": (), "editor": (Editor,), "message": (MessageView,), "code": (CodeBlock,),
+        "list": (ConversationList,),
     }  # fmt: skip
 
     async def body(d: Driven) -> None:

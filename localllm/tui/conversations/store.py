@@ -150,6 +150,15 @@ class Conversations:
         self._writer.put("conversations", made.id, row)
         return rows.conversation_of(made.id, row, row["tags"])
 
+    def revive(self, gone: Conversation) -> Conversation:
+        """A conversation that is not there any more, as it was but without its messages; what is
+        new in it stays."""
+        row = rows.conversation_row(dataclasses.replace(gone, leaf=None, deleted_at=None))
+        with self._writer.lock:
+            row.update(self._writer.of("conversations", gone.id))
+            self._writer.put("conversations", gone.id, row)
+        return rows.conversation_of(gone.id, row, row["tags"])
+
     def touch(self, conversation: int, moment: float) -> None:
         """Says when it was used last (seconds since 1970): what lists are sorted by."""
         self._writer.put("conversations", conversation, {"updated": moment})

@@ -17,6 +17,11 @@ from localllm.tui.conversations.unwritten import Batch, Row, Unwritten, write
 SOON_S = 0.5  # for what grows: a kill loses at most this and the time of a write
 RETRY_S = 1.0
 _CLOSE_S = 10.0
+_REMOVED = (
+    "The file of conversations, {path}, was removed, and a new one was begun: what was written "
+    "before is gone."
+)
+_REPLACED = "The file of conversations, {path}, was replaced by another one, which is used now."
 
 
 class Writer:
@@ -158,11 +163,14 @@ class Writer:
 
     def _opened(self) -> sqlite3.Connection:
         """The connection; a new one if somebody removed or replaced the file."""
+        lost = ""
         if self._connection is not None:
-            if self._identity() == self._inode:
+            inode = self._identity()
+            if inode == self._inode:
                 return self._connection
             self._connection.close()
             self._connection = None
+            lost = _REMOVED if inode is None else _REPLACED
         self.readable = True
         try:
             self._connection, note = database.prepare(self.path)
@@ -171,8 +179,8 @@ class Writer:
             raise
         self._inode = self._identity()
         self.readers.renew()
-        if note:
-            self.note(note)
+        if note or lost:
+            self.note(note or lost.format(path=self.path))
         return self._connection
 
     def _identity(self) -> int | None:

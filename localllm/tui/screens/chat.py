@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.widget import Widget
 from textual.widgets import Footer
+from textual.worker import WorkerCancelled, WorkerFailed
 
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line
@@ -16,7 +20,9 @@ from localllm.tui.dialogue import asked, kept_figures, parameters
 from localllm.tui.keys import bindings
 from localllm.tui.live import History, Sampler
 from localllm.tui.screens.chat_actions import Actions
+from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.live_bar import LiveBar
+from localllm.tui.widgets.message import MessageView
 
 if TYPE_CHECKING:
     from localllm.tui.comparing import Compared
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 _LIVE_S = 0.5
 _WIDE = 100
 """Cells from which the list of conversations stays beside the messages."""
+
+_ROOMY, _PALETTE = 80, 66
+"""Cells from which the footer has spaces between its keys, and the key of the palette."""
 
 
 class ChatScreen(Actions):
@@ -38,6 +47,8 @@ class ChatScreen(Actions):
         self.history = History()
         self._sampler = Sampler()
         self._live = LiveBar()
+        self._is_wide = False
+        self._beside = True  # the list of conversations, where there is room
 
     def compose(self) -> ComposeResult:
         with Vertical(id="main"):
@@ -50,8 +61,22 @@ class ChatScreen(Actions):
 
     async def on_mount(self) -> None:
         self.set_interval(_LIVE_S, self._watch)
-        if self.app.size.width >= _WIDE:
+        self._fit(self.app.size.width)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event.size.width)
+
+    def _fit(self, width: int) -> None:
+        """On a narrow screen all keys of the footer but the palette's stay, and the list of
+        conversations makes room, unless it is in use."""
+        footer = self.query_one(Footer)
+        footer.compact = width < _ROOMY
+        footer.set_class(width < _PALETTE, "narrow")
+        was, self._is_wide = self._is_wide, width >= _WIDE
+        if self._is_wide and not was and self._beside:
             self.call_after_refresh(self._show_sidebar)
+        elif was and not self._is_wide and not self._focused_sidebar() and self.sidebar:
+            self.sidebar.display = False
 
     # ---- conversations
 
@@ -95,11 +120,31 @@ class ChatScreen(Actions):
         return sidebar
 
     async def action_sidebar(self) -> None:
-        sidebar = self.sidebar
-        if sidebar is not None and sidebar.display:
+        sidebar = self._focused_sidebar()
+        self._beside = sidebar is None
+        if sidebar is not None:
             self._leave_sidebar(sidebar, hide=True)
         else:
             (await self._show_sidebar()).list.focus()
+
+    async def run_at(self, where: str, action: str) -> None:
+        """An action of the table of keys at another place: the list of conversations, the message
+        or the code that has the focus, else the last one."""
+        target: Widget | None = self.focused
+        if where == "list":
+            sidebar = await self._show_sidebar()
+            with contextlib.suppress(WorkerFailed, WorkerCancelled):
+                await sidebar.reload().wait()
+            target = sidebar.list
+        else:
+            kind = MessageView if where == "message" else CodeBlock
+            if not isinstance(target, kind):
+                target = next(iter(list(self.transcript.query(kind))[::-1]), None)
+        if target is None:
+            self.app.notify("There is none here", timeout=3)
+        else:
+            target.focus()
+            await target.run_action(action)
 
     def _leave_sidebar(self, sidebar: Sidebar, *, hide: bool) -> None:
         sidebar.display = not hide

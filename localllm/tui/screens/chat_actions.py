@@ -11,7 +11,8 @@ from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui.conversations.kinds import Attachment, Message
 from localllm.tui.dialogue import last_question
-from localllm.tui.screens.talk import NOTHING, Talk
+from localllm.tui.screens.talk import NOTHING
+from localllm.tui.screens.waiting import Waiting
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView
@@ -27,7 +28,7 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
-class Actions(Talk):
+class Actions(Waiting):
     """A conversation that follows its keys."""
 
     # ---- keys everywhere
@@ -45,10 +46,7 @@ class Actions(Talk):
             self.leave_edit()
         elif self.answering is not None:
             self.answering.stop()
-        elif self.queued:
-            text, attached = self.queued.pop()
-            self.composer.show(text, attached)
-        else:
+        elif not self.take_back():
             self.clear_selection()
             self.composer.editor.focus()
         self.show_lines()
@@ -66,6 +64,19 @@ class Actions(Talk):
         await self.show_conversation(None)
         self.composer.editor.focus()
 
+    def ready(self, *, to_answer: bool = True) -> bool:
+        """Whether the conversation can be changed now, and answered; else it is said."""
+        if self.answering is not None:
+            self.app.notify("An answer is on its way: Esc stops it", timeout=3)
+        elif to_answer and self.app.session is None:
+            if self.app.loading:
+                self.app.notify("The model is being loaded", timeout=3)
+            else:
+                self.app.choose_model()
+        else:
+            return True
+        return False
+
     async def action_regenerate(self) -> None:
         question = last_question(self.path())
         if question is not None:
@@ -73,7 +84,7 @@ class Actions(Talk):
 
     async def action_continue(self) -> None:
         path = self.path()
-        if path and path[-1].role == "assistant":
+        if path and path[-1].role == "assistant" and self.ready():
             await self.go_on(path[-1])
 
     async def action_undo(self) -> None:
@@ -114,14 +125,12 @@ class Actions(Talk):
             event.view.fold()
         elif what in ("older", "newer"):
             await self.walk(message, 1 if what == "newer" else -1)
-        elif self.answering is not None:
-            self.app.notify("An answer is on its way: Esc stops it", timeout=3)
         elif what == "edit":
             self.edit(message)
         elif what == "undo":
             await self.undo(message)
         elif what == "continue":
-            if message.role == "assistant":
+            if message.role == "assistant" and self.ready():
                 await self.go_on(message)
         elif what == "regenerate":
             parent = message.id if message.role == "user" else message.parent
@@ -130,7 +139,7 @@ class Actions(Talk):
 
     async def regenerate(self, question: int, params: Mapping[str, Any] = NOTHING) -> None:
         """Another answer to a question, with parameters for this once."""
-        if self.answering is not None:
+        if not self.ready():
             return
         assert self.conversation is not None
         self.app.store.cut(self.conversation.id, question)
@@ -140,7 +149,7 @@ class Actions(Talk):
 
     async def undo(self, message: Message) -> None:
         """Takes a message and all below it back; a question goes to the editor."""
-        if self.answering is not None:
+        if not self.ready(to_answer=False):
             return
         assert self.conversation is not None
         self.app.store.cut(self.conversation.id, message.parent)
@@ -151,6 +160,8 @@ class Actions(Talk):
 
     def edit(self, message: Message) -> None:
         """Puts a message into the editor, to be sent as a new branch."""
+        if not self.ready(to_answer=False):
+            return
         if self.editing is None:
             self.stashed = (self.composer.text, self.composer.attached)
         self.editing = message
@@ -161,7 +172,7 @@ class Actions(Talk):
     async def walk(self, message: Message, step: int) -> None:
         """The branch before or after that of a message."""
         place = message.place + step
-        if self.answering is not None or not 0 <= place < len(message.siblings):
+        if not 0 <= place < len(message.siblings) or not self.ready(to_answer=False):
             return
         assert self.conversation is not None
         try:
@@ -189,6 +200,8 @@ class Actions(Talk):
             if not await chat_commands.run(cast("ChatScreen", self), *command):
                 self.composer.show(text)  # to be put right
             return
+        if self.editing is not None and not self.ready(to_answer=self.editing.role == "user"):
+            return  # the text stays where it is
         try:
             found = attachments.attach(text)
         except LocalLLMError as e:
@@ -216,8 +229,7 @@ class Actions(Talk):
 
     def on_composer_changed(self, event: Composer.Changed) -> None:
         event.stop()
-        if self.conversation is not None and self.editing is None:
-            self.app.store.change(self.conversation.id, draft=event.text)
+        self.keep_draft()
 
     # ---- copying and saving
 

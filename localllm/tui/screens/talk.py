@@ -15,8 +15,9 @@ from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
 from localllm.plain_text import escape, escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.app import ChatApp
-from localllm.tui.conversations.kinds import Attachment, Conversation, Message
+from localllm.tui.conversations.kinds import Attachment, Conversation, Message, now
 from localllm.tui.dialogue import GO_ON, asked, kept_figures, parameters
+from localllm.tui.queued import Queue
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView, Notice
 from localllm.tui.widgets.transcript import Transcript
@@ -34,6 +35,7 @@ _DELETED = (
     "This conversation was deleted by another program, or with its file. "
     "What is asked now begins it anew."
 )
+_KEPT = ("title", "model", "system", "params", "think", "pinned", "tags")
 
 
 class Talk(Screen[None]):
@@ -48,7 +50,7 @@ class Talk(Screen[None]):
         self.answering: Answering | None = None
         self.answer: Message | None = None  # what `answering` writes
         self._before, self._thought = "", ""  # what this message and its reasoning held before
-        self.queued: list[tuple[str, tuple[Attachment, ...]]] = []
+        self.queued = Queue()
         self.editing: Message | None = None
         self.stashed: tuple[str, tuple[Attachment, ...]] = ("", ())  # typed before the edit began
         self.transcript, self.composer = Transcript(), Composer()
@@ -76,6 +78,7 @@ class Talk(Screen[None]):
     async def show_conversation(self, conversation: int | None, at: int | None = None) -> None:
         """Shows a conversation, a new one for None; `at`: the message to go to."""
         self.leave_edit()
+        self.keep_draft()
         store = self.app.store
         if conversation is None:
             beginning = self.app.beginning
@@ -90,6 +93,9 @@ class Talk(Screen[None]):
             self.say(e)
             return
         self.conversation = opened.conversation
+        self.composer.show(
+            self.queued.typed(self.conversation.id, opened.conversation.draft)
+        )  # before anything is awaited: what stands there is kept as this one's draft
         await self.transcript.open(
             opened.messages, opened.n_earlier, growing=self.answer.id if self.answer else None
         )
@@ -97,7 +103,6 @@ class Talk(Screen[None]):
             view.focus()
         await self.transcript.add(*self._untold.pop(opened.conversation.id, ()))
         self.composer.history = [each.content for each in opened.messages if each.role == "user"]
-        self.composer.show(opened.conversation.draft)
         self.show_lines()
         self.changed()
 
@@ -108,17 +113,37 @@ class Talk(Screen[None]):
         await self.show_conversation(self.conversation.id, at)
         self.composer.show(*draft)
 
+    def shows(self, conversation: int) -> bool:
+        """Whether a conversation is the one that is shown."""
+        return self.conversation is not None and self.conversation.id == conversation
+
     def renew(self) -> Conversation:
         """The conversation as it is kept now; begun anew where another program deleted it."""
         assert self.conversation is not None
+        store, before = self.app.store, self.conversation
         try:
-            self.conversation = self.app.store.open(self.conversation.id, 1).conversation
+            self.conversation = store.open(before.id, 1).conversation
         except ArgumentError:
-            gone = dataclasses.replace(self.conversation, leaf=None, deleted_at=None)
-            self.conversation = self.app.store.put(gone)
+            self.conversation = store.revive(before)
             self.transcript.clear()
             self.say_line(_DELETED)
+        if self.conversation.created != before.created:  # a message that was left began it anew
+            kept = {name: getattr(before, name) for name in _KEPT}
+            store.change(before.id, **kept)
+            self.conversation = dataclasses.replace(self.conversation, **kept)
         return self.conversation
+
+    def kept(self, conversation: int) -> Conversation:
+        """As `renew`, of any conversation."""
+        if self.shows(conversation):
+            return self.renew()
+        try:
+            return self.app.store.open(conversation, 1).conversation
+        except ArgumentError:
+            moment = now()
+            return self.app.store.revive(
+                Conversation(conversation, model=self.app.model, created=moment, updated=moment)
+            )
 
     def path(self) -> tuple[Message, ...]:
         """The messages that are shown, as they are kept now."""
@@ -133,54 +158,47 @@ class Talk(Screen[None]):
 
     # ---- asking
 
-    async def send(self, text: str, attached: Sequence[Attachment]) -> None:
-        """A question: asked at once, or as soon as it can be."""
-        if self.answering is not None or self.app.session is None:
-            self.queued.append((text, tuple(attached)))
-            self.show_lines()
-            if not self.app.loading and self.answering is None:
-                self.app.choose_model()
-            return
-        path = self.path()
-        parent = path[-1].id if path else None
-        await self.ask(parent, text, attached)
-
-    async def ask(self, parent: int | None, text: str, attached: Sequence[Attachment]) -> None:
+    async def ask(
+        self,
+        parent: int | None,
+        text: str,
+        attached: Sequence[Attachment],
+        conversation: int | None = None,  # None: the one that is shown
+    ) -> None:
         """A question below a message, as a sibling of others that are there already."""
-        assert self.conversation is not None
-        question = self.app.store.add(
-            self.conversation.id, parent, "user", text, attachments=attached
-        )
-        await self.transcript.cut(parent)
-        await self.transcript.add(MessageView(self.fresh(question)))
-        self.transcript.follow()
-        self.renew()
+        conversation = self.kept(conversation or self.renew().id).id
+        question = self.app.store.add(conversation, parent, "user", text, attachments=attached)
+        if self.shows(conversation):
+            await self.transcript.cut(parent)
+            await self.transcript.add(MessageView(self.fresh(question)))
+            self.transcript.follow()
+            self.renew()
         self.changed()
-        await self.answer_to(question.id)
+        await self.answer_to(question.id, conversation=conversation)
 
-    async def answer_to(self, parent: int, once: Mapping[str, Any] = NOTHING) -> None:
-        """Begins an answer below a question."""
+    async def answer_to(
+        self, parent: int, once: Mapping[str, Any] = NOTHING, *, conversation: int | None = None
+    ) -> None:
+        """Begins an answer below a question, which stands last. conversation: its own, if it may
+        not be shown."""
         session = self.app.session
-        assert self.conversation is not None
         if session is None or self.answering is not None:
             return
-        conversation = self.renew()
-        path = self.app.store.path(conversation.id)
+        of = self.renew() if conversation is None else self.kept(conversation)
+        path = self.app.store.path(of.id)
         try:
-            params = parameters(conversation, session, self.app.described, once)
+            params = parameters(of, session, self.app.described, once)
         except LocalLLMError as e:
-            self.say(e)
+            self._tell(Notice.of(e), of.id)
             return
         self.answer = self.app.store.add(
-            conversation.id, parent, "assistant", model=self.app.model_label, finish_reason=None
+            of.id, parent, "assistant", model=self.app.model_label, finish_reason=None
         )
         self._before = self._thought = ""
-        view = MessageView(self.fresh(self.answer), growing=True)
-        await self.transcript.add(view)
-        messages = asked(
-            conversation, [m for m in path if m.id != self.answer.id], self.app.described
-        )
-        self._run(Answering(session, messages, params, conversation.think))
+        if self.shows(of.id):
+            await self.transcript.add(MessageView(self.fresh(self.answer), growing=True))
+        messages = asked(of, path, self.app.described)
+        self._run(Answering(session, messages, params, of.think))
 
     async def go_on(self, message: Message) -> None:
         """Goes on with an answer that was cut."""
@@ -206,9 +224,9 @@ class Talk(Screen[None]):
         self._run(Answering(session, messages, params, conversation.think))
 
     def _run(self, answering: Answering) -> None:
-        assert self.conversation is not None
+        assert self.answer is not None
         self.answering = answering
-        answering.session.conversation = str(self.conversation.id)
+        answering.session.conversation = str(self.answer.conversation)
         self._drawn = 0.0
         self.run_worker(answering.run, thread=True, group="answer", exit_on_error=False)
         self.show_lines()
@@ -245,6 +263,15 @@ class Talk(Screen[None]):
     def changed(self) -> None:
         """Another conversation is shown, or this one is another now: for those who list them."""
 
+    async def next_question(self) -> None:
+        """What waits for the end of an answer, or for a model, can be asked."""
+
+    def give_back(self, conversation: int) -> None:
+        """What waits in a conversation is not to be asked by itself."""
+
+    def keep_draft(self) -> None:
+        """Keeps what is typed and not sent."""
+
     def ended(self, answering: Answering, reason: str) -> None:
         """An answer has ended: for those who watch."""
 
@@ -267,9 +294,9 @@ class Talk(Screen[None]):
         self.ended(answering, reason)
         for note in answering.session.notes:
             self._tell(Notice(note), answer.conversation)
-        if self.queued and answering.error is None and not answering.stopping:
-            text, attached = self.queued.pop(0)
-            await self.send(text, attached)
+        if answering.error is not None or answering.stopping:
+            self.give_back(answer.conversation)
+        await self.next_question()
 
     async def _take_back(self, answer: Message, view: MessageView | None) -> None:
         """An answer of which nothing came. The one before it is shown again, if there is one."""
@@ -311,6 +338,8 @@ class Talk(Screen[None]):
         answering = self.answering
         if answering is None:
             return
+        for question in list(self.queued):
+            self.give_back(question.conversation)
         answering.stop()
         for _ in range(200):
             await self.draw()
@@ -372,8 +401,10 @@ class Talk(Screen[None]):
                 parts.append(f"reading {done:,} of {wanted:,} tokens" if wanted else "reading")
             else:
                 parts.append("answering: Esc stops")
-        if self.queued:
-            parts.append(f"{len(self.queued)} queued: Esc takes it back")
+        if here := sum(self.shows(each.conversation) for each in self.queued):
+            parts.append(f"{here} queued: Esc takes it back")
+        if elsewhere := len(self.queued) - here:
+            parts.append(f"{elsewhere} queued in other conversations")
         trouble = self.app.store.trouble
         if trouble is not None:
             parts.append(f"not saved yet: {escape_line(trouble.message)}")
@@ -390,25 +421,30 @@ class Talk(Screen[None]):
         if self.conversation is not None:
             self.app.store.change(self.conversation.id, model=self.app.model)
         self.show_lines()
-        if self.queued:
-            text, attached = self.queued.pop(0)
-            await self.send(text, attached)
+        await self.next_question()
 
     def on_chat_app_load_failed(self, event: ChatApp.LoadFailed) -> None:
         self._load_line = ""
         if not event.error.hint:
             event.error.hint = "Ctrl+O shows the models that are here."
         self.say(event.error)
+        for question in list(self.queued):
+            self.give_back(question.conversation)
         self.show_lines()
 
     def on_chat_app_said(self, event: ChatApp.Said) -> None:
         self.say_line(event.text)
 
-    def on_chat_app_store_changed(self, event: ChatApp.StoreChanged) -> None:
+    async def on_chat_app_store_changed(self, event: ChatApp.StoreChanged) -> None:
         store = self.app.store
-        for note in store.notes[self._n_notes :]:
+        notes = store.notes[self._n_notes :]
+        self._n_notes += len(notes)
+        if notes and self.conversation is not None:  # it may be another file now
+            kept = {message.id for message in self.path()}
+            if any(view.message.id not in kept for view in self.transcript.views):
+                await self.reopen()
+        for note in notes:
             self.say_line(note)
-        self._n_notes = len(store.notes)
         trouble = store.trouble
         if trouble is not None and trouble.message != self._trouble:
             self.say(trouble)

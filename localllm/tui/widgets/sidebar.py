@@ -13,11 +13,13 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker
 
 from localllm.plain_text import escape_line
 from localllm.tui.conversations.dates import grouped
 from localllm.tui.conversations.kinds import Conversation
 from localllm.tui.conversations.store import Conversations
+from localllm.tui.keys import bindings
 
 REFRESH_S = 2.0  # how soon changes of other programs are seen
 _ACTIONS = {
@@ -33,18 +35,7 @@ _ACTIONS = {
 class ConversationList(OptionList):
     """The list itself. Its keys count only while it has the focus."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "act('rename')", "Rename"),
-        Binding("p", "act('pin')", "Pin"),
-        Binding("t", "act('tag')", "Tag"),
-        Binding("d,delete", "act('delete')", "Delete"),
-        Binding("u,ctrl+z", "act('undelete')", "Undo delete"),
-        Binding("x", "act('export')", "Export"),
-        Binding("slash", "act('filter')", "Filter"),
-        Binding("escape", "act('leave')", "Back"),
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
-    ]
+    BINDINGS = bindings("list")
 
     class Act(Message):
         """An action of the sidebar is wanted."""
@@ -142,15 +133,15 @@ class Sidebar(Vertical):
 
     # ---- what is shown
 
-    def reload(self) -> None:
-        """Reads the list again."""
+    def reload(self) -> Worker[None]:
+        """Reads the list again; the worker that does it."""
         words, tag = [], ""
         for word in self.query_one("#filter", Input).value.split():
             if word.startswith("#") and len(word) > 1:
                 tag = word[1:]
             else:
                 words.append(word)
-        self._read(" ".join(words), tag)
+        return self._read(" ".join(words), tag)
 
     def _look(self) -> None:
         if self.display:
@@ -248,10 +239,10 @@ class Sidebar(Vertical):
             self.query_one("#filter", Input).focus()
         elif event.name == "undelete":
             self._undelete()
-        elif self.highlighted is None or self.highlighted not in self._shown:
+        elif (each := self._shown.get(self.highlighted or 0)) is None:
             self.say("choose a conversation first")
         else:
-            self._do(event.name, self._shown[self.highlighted])
+            self._do(event.name, each)
 
     def _do(self, name: str, each: Conversation) -> None:
         if name == "pin":

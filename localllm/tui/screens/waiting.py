@@ -1,0 +1,94 @@
+"""Questions that wait: for the answer that runs to end, or for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localllm.errors import ArgumentError
+from localllm.tui.conversations.kinds import Attachment
+from localllm.tui.queued import Question
+from localllm.tui.screens.talk import Talk
+
+
+class Waiting(Talk):
+    """Asks them in their own conversations, whichever is shown then."""
+
+    async def send(self, text: str, attached: Sequence[Attachment]) -> None:
+        """A question in the conversation that is shown: asked at once, or as soon as it can be."""
+        question = Question(self.renew().id, text, tuple(attached))
+        if self.answering is None and self.app.session is not None:
+            await self._ask(question)
+            return
+        self.queued.append(question)
+        self.keep_draft()
+        self.show_lines()
+        if not self.app.loading and self.answering is None:
+            self.app.choose_model()
+
+    async def _ask(self, question: Question) -> None:
+        self.kept(question.conversation)
+        path = self.app.store.path(question.conversation)
+        parent = path[-1].id if path else None
+        await self.ask(parent, question.text, question.attached, question.conversation)
+
+    async def next_question(self) -> None:
+        """Asks what waits longest."""
+        if not self.queued or self.answering is not None or self.app.session is None:
+            return
+        conversation = self.queued[0].conversation
+        typed = self._typed(conversation)
+        await self._ask(self.queued.pop(0))
+        self._keep(conversation, typed)
+        if self.answering is None:  # it could not be answered, as was said
+            self.give_back(conversation)
+        self.show_lines()
+
+    def take_back(self) -> bool:
+        """The last question that waits here, to where one types; whether there was one."""
+        assert self.conversation is not None
+        waiting = self.queued.of(self.conversation.id)
+        if waiting:
+            self.queued.remove(waiting[-1])
+            typed = self.composer.text
+            text = "\n\n".join(part for part in (waiting[-1].text, typed) if part)
+            self.composer.show(text, (*waiting[-1].attached, *self.composer.attached))
+            self.keep_draft()
+        return bool(waiting)
+
+    def give_back(self, conversation: int) -> None:
+        """What waits in a conversation stands where one types there, and is sent by hand."""
+        waiting = self.queued.of(conversation)
+        if not waiting:
+            return
+        if not self.shows(conversation):  # its draft holds it already
+            self.queued[:] = [each for each in self.queued if each.conversation != conversation]
+            return
+        typed = self._typed(conversation)
+        self.queued[:] = [each for each in self.queued if each.conversation != conversation]
+        text = "\n\n".join(part for part in (*(each.text for each in waiting), typed) if part)
+        attached = tuple(part for each in waiting for part in each.attached)
+        if self.editing is not None:
+            self.stashed = (text, (*attached, *self.stashed[1]))
+        else:
+            self.composer.show(text, (*attached, *self.composer.attached))
+        self.keep_draft()
+
+    def keep_draft(self) -> None:
+        """Keeps what waits in the conversation that is shown, and what is typed there."""
+        if self.conversation is not None:
+            self._keep(self.conversation.id, "")
+
+    def _keep(self, conversation: int, typed: str) -> None:
+        if self.shows(conversation):
+            typed = self._typed(conversation)
+        self.app.store.change(conversation, draft=self.queued.draft(conversation, typed))
+
+    def _typed(self, conversation: int) -> str:
+        """What is typed in a conversation and not sent."""
+        if self.shows(conversation):
+            return self.stashed[0] if self.editing is not None else self.composer.text
+        try:
+            draft = self.app.store.open(conversation, 1).conversation.draft
+        except ArgumentError:  # another program deleted it
+            return ""
+        return self.queued.typed(conversation, draft)
