@@ -90,4 +90,4 @@ def test_the_reason_comes_before_the_path(tmp_path: Path) -> None:
 def test_what_is_said_after_the_end_says_nothing_of_here() -> None:
     for text in ("database is locked", "disk is full", "readonly", "malformed"):
         error = database.error_of(sqlite3.OperationalError(text), Path("x"))
-        assert error.hint and "here" not in error.hint
+        assert error.hint and "stays here" not in error.hint
