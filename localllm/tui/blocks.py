@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content, Span
@@ -61,6 +62,28 @@ class Hanging(Visual):
             for text in (self._prefix, self._after.ljust(self._indent))
         )
         return [Strip.join([other if n else first, strip]) for n, strip in enumerate(body)]
+
+
+class Stack(Visual):
+    """Visuals below each other, each with whether an empty line comes before it."""
+
+    def __init__(self, parts: Sequence[tuple[bool, Visual]]) -> None:
+        self._parts = parts
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        return max(part.get_optimal_width(rules, container_width) for _, part in self._parts)
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        return sum(apart + part.get_height(rules, width) for apart, part in self._parts)
+
+    def render_strips(
+        self, width: int, height: int | None, style: Style, options: RenderOptions
+    ) -> list[Strip]:
+        out: list[Strip] = []
+        for apart, part in self._parts:
+            out += [Strip.blank(width, style.rich_style)] * apart
+            out += part.render_strips(width, None, style, options)
+        return out[:height]
 
 
 class Table(Visual):

@@ -139,7 +139,7 @@ def test_a_block_without_end_is_cut(text: str) -> None:
 
 
 class Shown(App[None]):
-    CSS = "Answer { height: auto; }"
+    CSS = "Answer { height: auto; } .apart { margin-top: 1; }"
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,6 +197,35 @@ def test_the_end_of_a_long_answer_costs_what_its_beginning_does(kind: str) -> No
     assert all(updates <= n_pieces for _, updates in whole), "at most one update a drawing"
     mounted = [mounts for mounts, _ in whole]
     assert max(mounted[1:]) <= 2 * max(mounted[0], 5), mounted
+
+
+def test_an_answer_that_has_ended_has_few_widgets_and_looks_the_same() -> None:
+    """What is not shown costs time too, whenever a layout is made."""
+    text = SAMPLE + answer_of_4k_tokens()[:8000]
+
+    def screen(app: Shown) -> list[str]:
+        return [strip.text for strip in app.screen._compositor.render_strips()]
+
+    async def run() -> None:
+        app, at_once = Shown(), Shown()
+        async with app.run_test(size=(60, 250)) as pilot:
+            await app.answer.add(text)
+            await pilot.pause()
+            before, n_before = screen(app), len(app.answer.children)
+            await app.answer.end()
+            await pilot.pause()
+            assert screen(app) == before
+            assert n_before > 90 and len(app.answer.children) < 40
+            await app.answer.go_on()
+            await pilot.pause()
+            assert screen(app) == before and len(app.answer.children) == n_before
+        at_once.answer = Answer(text, ended=True)
+        async with at_once.run_test(size=(60, 250)) as pilot:
+            await pilot.pause()
+            assert screen(at_once) == before
+            assert at_once.answer.n_mounted == len(at_once.answer.children) < 40
+
+    asyncio.run(run())
 
 
 def test_highlighted_code_is_the_whole_block_at_its_end(tmp_path: Path) -> None:

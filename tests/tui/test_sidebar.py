@@ -114,7 +114,8 @@ def test_it_lists_chooses_and_leaves(tmp_path: Path) -> None:
         await until(pilot, lambda: bool(app.told))
         assert isinstance(app.told[0], Sidebar.Chosen)
         assert app.told[0].conversation == two.id
-        app.sidebar.show_current(two.id)
+        app.sidebar.current = two.id
+        app.sidebar.reload()
         await until(pilot, lambda: "> two" in app.lines)
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.told[-1], Sidebar.Left))

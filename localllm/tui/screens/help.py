@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -33,18 +33,36 @@ def help_text() -> Content:
     return Content.assemble(*parts)
 
 
-class HelpScreen(ModalScreen[None]):
-    """Closed by Esc, or any key that opened it."""
+class HelpPage(ModalScreen[None]):
+    """A page that is read. Closed by Esc, or any key that opened it."""
 
-    BINDINGS: ClassVar = [
-        Binding("escape,f1,question_mark,q", "app.pop_screen", "Close"),
+    DEFAULT_CSS = """
+    HelpPage { align: center middle; }
+    HelpPage VerticalScroll {
+        width: 80%; max-width: 90; height: auto; max-height: 90%; padding: 1 2;
+        background: $surface; border: round $accent;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f1,question_mark,q", "dismiss", "Close"),
         Binding("up,k", "scroll(-1)", show=False),
         Binding("down,j", "scroll(1)", show=False),
     ]
 
+    def __init__(self, page: Content) -> None:
+        super().__init__()
+        self._page = page
+
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog tall"):
-            yield Static(help_text(), id="help")
+        with VerticalScroll():
+            yield Static(self._page, id="help")
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+
+class HelpScreen(HelpPage):
+    """That of the chat."""
+
+    def __init__(self) -> None:
+        super().__init__(help_text())

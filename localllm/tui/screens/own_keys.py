@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Generic
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen, Screen, ScreenResultType
-from textual.widgets import Static
+from textual.screen import Screen, ScreenResultType
 
 from localllm.tui.keys import Key
+from localllm.tui.screens.help import HelpPage
 
 
 def own_keys(screen: Screen[Any]) -> Iterator[tuple[str, str, str]]:
@@ -62,25 +60,11 @@ class KeyedScreen(Screen[ScreenResultType], Generic[ScreenResultType]):
         self.app.push_screen(KeysScreen(self))
 
 
-class KeysScreen(ModalScreen[None]):
-    """The keys of the screen beneath. Closed by Esc, or by the key that opened it."""
-
-    DEFAULT_CSS = """
-    KeysScreen { align: center middle; }
-    KeysScreen VerticalScroll {
-        width: 80%; max-width: 70; height: auto; max-height: 90%; padding: 1 2;
-        background: $surface; border: round $accent;
-    }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss", "Close")]
+class KeysScreen(HelpPage):
+    """The keys of the screen beneath."""
 
     def __init__(self, beneath: Screen[Any]) -> None:
-        super().__init__()
         rows = list(own_keys(beneath))
         width = max((len(keys) for keys, _, _ in rows), default=0) + 2
         self.text = "\n".join(f"{keys:{width}}{what}" for keys, what, _ in rows)
-        self._title = str(beneath.TITLE or "Keys")
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(Content(f"{self._title}\n\n{self.text}"))
+        super().__init__(Content(f"{beneath.TITLE or 'Keys'}\n\n{self.text}"))

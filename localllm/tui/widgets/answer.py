@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
@@ -14,13 +15,16 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localllm.plain_text import escape_line
-from localllm.tui.blocks import highlighted, visual_of
+from localllm.tui.blocks import Stack, highlighted, visual_of
 from localllm.tui.foreign_text import exact, hide
 from localllm.tui.keys import bindings
 from localllm.tui.leaves import Leaf, Reader
 
 if TYPE_CHECKING:
     from textual.css.styles import RulesMap
+
+_JOINED = 16
+"""Leaves that one widget shows once the answer has ended."""
 
 
 class Answer(Vertical):
@@ -48,6 +52,8 @@ class Answer(Vertical):
     async def end(self) -> None:
         """No more comes."""
         await self._take("", ended=True)
+        with self.app.batch_update():
+            await self.remove_children([each for run in _joined(self.children) for each in run[1:]])
 
     async def go_on(self) -> None:
         """What had ended grows again: all of it is read once more, as its last block may change."""
@@ -74,9 +80,8 @@ class Answer(Vertical):
                 surplus += self._open[n:]
                 self._open = self._open[:n]
             if leaf.kind == "code" and leaf.part and self._code is not None:
-                if mounting:  # the code's widget has to be there first
-                    await self.mount_all(mounting)
-                    mounting = []
+                await self._mount(mounting, ended)  # the code's widget has to be there first
+                mounting = []
                 await self._code.show(leaf)
                 self.n_mounted += 1
                 shown.append((leaf, self._code))
@@ -87,10 +92,15 @@ class Answer(Vertical):
         for _, widget in surplus:
             if not any(widget is kept for _, kept in shown):
                 await widget.remove()
-        if mounting:
-            await self.mount_all(mounting)
-            self.n_mounted += len(mounting)
+        await self._mount(mounting, ended)
         self._open = shown[len(finished) :]
+
+    async def _mount(self, widgets: list[Widget], ended: bool) -> None:
+        if ended:
+            widgets = [run[0] for run in _joined(widgets)]
+        if widgets:
+            await self.mount_all(widgets)
+            self.n_mounted += len(widgets)
 
     def _changed(self, old: tuple[Leaf, Widget], leaf: Leaf) -> bool:
         """Whether a widget shows a leaf now, as it did or changed."""
@@ -121,6 +131,22 @@ class Answer(Vertical):
         return widget
 
 
+def _joined(widgets: Iterable[Widget]) -> list[list[Widget]]:
+    """Runs of widgets, of which the first shows all: what each widget costs, whenever a layout is
+    made, is more than what its text does."""
+    runs: list[list[Widget]] = []
+    for widget in widgets:
+        last = runs[-1] if runs else None
+        if last and len(last) < _JOINED and all(isinstance(w, LeafView) for w in (last[0], widget)):
+            last.append(widget)
+        else:
+            runs.append([widget])
+    for first, *others in runs:
+        if others:
+            cast(LeafView, first).join(cast("list[LeafView]", others))
+    return runs
+
+
 def _redraw(widget: Static, visual: Visual) -> None:
     """Shows a visual; the layout is computed only if its height is another one."""
     width = widget.content_size.width
@@ -133,11 +159,20 @@ class LeafView(Static):
     """A leaf that is no code."""
 
     def __init__(self, leaf: Leaf) -> None:
-        super().__init__(visual_of(leaf), classes=f"leaf {leaf.kind}")
+        self._parts = [(False, visual_of(leaf))]
+        super().__init__(self._parts[0][1], classes=f"leaf {leaf.kind}")
 
     def change(self, leaf: Leaf) -> None:
         """Shows another leaf."""
-        _redraw(self, visual_of(leaf))
+        self._parts = [(False, visual_of(leaf))]
+        _redraw(self, self._parts[0][1])
+
+    def join(self, others: Sequence[LeafView]) -> None:
+        """Shows what others show, too, below it."""
+        for other in others:
+            apart = other.has_class("apart")
+            self._parts += [((n == 0 and apart) or a, v) for n, (a, v) in enumerate(other._parts)]
+        self.update(Stack(self._parts))
 
 
 class CodeBlock(Vertical, can_focus=True):

@@ -192,13 +192,6 @@ class Sidebar(Vertical):
         mark = "> " if each.id == self.current else "  "
         return Content.assemble(mark, "* " if each.pinned else "", line, (tags, "dim"))
 
-    def show_current(self, conversation: int | None) -> None:
-        """Marks the conversation that is shown, and goes to it."""
-        self.current = conversation
-        self.reload()
-        if conversation in self._shown:
-            self.list.highlighted = self.list.get_option_index(str(conversation))
-
     @property
     def highlighted(self) -> int | None:
         """The conversation that actions are for."""
