@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from localllm.tui.pulls import Pull, Pulls
 
 
+def short_label(label: str) -> str:
+    """A model's name for people, escaped; of a path its last part."""
+    return escape_line((label.rpartition("/")[2] if label.startswith("/") else label)[:80])
+
+
 class ChatApp(App[None]):
     """Answers come from `session`, which `load` replaces in the background."""
 
@@ -201,8 +206,7 @@ class ChatApp(App[None]):
     @property
     def model_label(self) -> str:
         """The open model's name for people, escaped; of a path its last part."""
-        label = self.described.label if self.described else self.model
-        return escape_line((label.rpartition("/")[2] if label.startswith("/") else label)[:80])
+        return short_label(self.described.label if self.described else self.model)
 
     def load(self, name: str, options: LoadOptions | None = None) -> None:
         """Opens a model in the background; `Loaded` or `LoadFailed` follows."""

@@ -236,6 +236,16 @@ class ServedLibrary:
         return []
 
 
+def row_of_file(name: str) -> ModelRow | None:
+    """The row of a model that was opened by its path: no store knows it."""
+    path = Path(name)
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError):
+        return None
+    return ModelRow(name, READY, size, source="opened by its path", path=path, foreign=True)
+
+
 def _row(found: dict[str, Any], described: dict[str, str]) -> ModelRow:
     name = str(found["name"])
     family_size = name.rpartition("-")[0]

@@ -8,9 +8,12 @@ Textual's thread that writes ends at the first error, and whoever hands it more 
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 
 from textual.driver import Driver
+
+from localllm.tui import terminal_input
 
 
 class _Lasting:
@@ -33,7 +36,8 @@ class _Lasting:
 
 
 def lasting(kind: type[Driver]) -> type[Driver]:
-    """A driver of this kind that writes to such a file."""
+    """A driver of this kind that writes to such a file, and reads pastes whole."""
+    terminal_input.use_in(sys.modules[kind.__module__])
 
     class LastingDriver(kind):  # type: ignore[misc, valid-type]
         def __init__(self, *args: Any, **more: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tui.driving import Driven, drive
 
+from localllm.tui.app import ChatApp
 from localllm.tui.conversations import database
 
 
@@ -68,3 +69,25 @@ def test_a_removed_file_is_said(tmp_path: Path) -> None:
         assert d.store.flush() and d.store.listed() == [kept]
 
     drive(body, tmp_path, size=(100, 40))
+
+
+def test_the_reason_comes_before_the_path(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        assert d.store.flush()
+        long = "/tmp/" + "folder/" * 20
+        d.store.file = Path(long + "conversations.sqlite")
+        d.store._writer.trouble = database.error_of(
+            sqlite3.OperationalError("database is locked"), d.store.file
+        )
+        d.chat.on_chat_app_loading(ChatApp.Loading(long + "model.gguf", 0.5))
+        await d.until(lambda: "loading model.gguf  50%" in d.text)
+        await d.until(lambda: "another program holds the conversations lock" in d.text)
+        d.store._writer.trouble = None
+
+    drive(body, tmp_path, size=(120, 40))
+
+
+def test_what_is_said_after_the_end_says_nothing_of_here() -> None:
+    for text in ("database is locked", "disk is full", "readonly", "malformed"):
+        error = database.error_of(sqlite3.OperationalError(text), Path("x"))
+        assert error.hint and "stays here" not in error.hint

@@ -66,7 +66,7 @@ def test_a_pull_ends_while_one_chats(tmp_path: Path, fails: bool) -> None:
 
     async def body(pilot: Pilot[Any], app: ChatApp, opener: FakeOpener) -> None:
         await to_models(pilot, app)
-        await pilot.press("down", "down", "p", "escape")
+        await pilot.press("down", "down", "p", "y", "escape")
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
         await until(pilot, lambda: "pulling" in screen_text(app))  # in the live bar
         if fails:

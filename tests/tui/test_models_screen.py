@@ -231,7 +231,7 @@ def test_a_pull_goes_on_while_the_screen_is_gone() -> None:
 
     async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
         assert app.pulls is not None
-        await pilot.press("down", "down", "p")
+        await pilot.press("down", "down", "p", "y")
         await until(pilot, lambda: "pulling 25%" in cells(screen))
         row = screen.query_one(PullRow)
         drawn = str(row.query_one(".whole").render())
@@ -276,7 +276,7 @@ def test_a_failed_pull_says_why_and_goes_on() -> None:
     bring.go.set()
 
     async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
-        await pilot.press("down", "down", "p")
+        await pilot.press("down", "down", "p", "y")
         await until(pilot, lambda: "refused" in notes_of(app))
         assert "[b]x\\x1b" in notes_of(app)
         row = screen.query_one(PullRow)
@@ -297,7 +297,7 @@ def test_a_pull_is_stopped() -> None:
     async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
         await pilot.press("x")
         await until(pilot, lambda: "No pull is running" in notes_of(app))
-        await pilot.press("down", "down", "p")
+        await pilot.press("down", "down", "p", "y")
         await until(pilot, bring.begun.is_set)
         await pilot.press("x")
         await until(pilot, lambda: "was stopped" in notes_of(app))
@@ -326,6 +326,33 @@ def test_enter_on_a_model_that_is_not_here_asks() -> None:
     use(body, bring=bring)
 
 
+def test_nothing_is_pulled_unasked() -> None:
+    bring = FakeBring()
+
+    async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
+        await pilot.press("down", "down", "p")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is screen)
+        assert bring.n == 0 and app.pulls is not None and not app.pulls.all()
+
+    use(body, bring=bring)
+
+
+def test_a_model_that_was_opened_by_its_path_has_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(b"x" * 1000)
+
+    async def body(pilot: Pilot[Any], app: Host, screen: ModelsScreen) -> None:
+        shown = [str(cell) for cell in table(screen).get_row_at(0)]
+        assert shown[:2] == ["mine.gguf", "in use"] and shown[4] == "1.0 kB"
+        assert screen.highlighted is not None and screen.highlighted.name == str(path)
+        await pilot.press("d")
+        await until(pilot, lambda: "is in use" in notes_of(app))
+
+    use(body, current=str(path))
+
+
 def test_a_name_that_no_row_has_is_pulled() -> None:
     bring = FakeBring()
     bring.go.set()
@@ -334,7 +361,7 @@ def test_a_name_that_no_row_has_is_pulled() -> None:
         await pilot.press("slash", *"u/r")
         await until(pilot, lambda: table(screen).row_count == 0)
         assert "u/r as a name" in text(screen, "#details Static")
-        await pilot.press("enter", "p")
+        await pilot.press("enter", "p", "y")
         await until(pilot, lambda: "u/r-q4_k_m is here" in notes_of(app))
 
     use(body, bring=bring)

@@ -102,7 +102,7 @@ def test_models() -> None:
         is_whole(app)
         await pilot.press("y")
         await until(pilot, lambda: "xxxx" in notes_of(app))
-        await pilot.press("down", "p")
+        await pilot.press("down", "p", "y")
         await until(pilot, lambda: any(pull.is_over for pull in pulls.all()))
         await pilot.pause()
         assert not BAD.search(notes_of(app).replace("\n", ""))

@@ -81,6 +81,8 @@ def test_from_the_first_start_to_the_end(
     ):
         terminal.until("to pull")  # no model is here, so it begins with the list of them
         terminal.keys("p")
+        terminal.until("Pull it?")
+        terminal.keys("y")
         terminal.until(lambda: re.search(r"madeup:1k +here", terminal.screen()) is not None)
         terminal.keys("Enter")
         terminal.until("New chat · madeup:1k")

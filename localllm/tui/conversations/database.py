@@ -151,12 +151,12 @@ def error_of(error: sqlite3.Error, path: Path) -> LocalLLMError:
     if "locked" in text or "busy" in text:
         return FileError(
             f"another program holds the conversations in {path} locked",
-            "What is new stays here, and is written as soon as it lets go.",
+            "It may be another localllm that does not go on; end it, or wait.",
         )
     if "full" in text:
         return FileError(
             f"the disk is full: conversations are not saved to {path}",
-            f"Free some space where {path.parent} lies. What is new stays here, and is then saved.",
+            f"Free some space where {path.parent} lies.",
         )
     if any(words in text for words in _UNWRITABLE):
         return FileError(
@@ -166,7 +166,7 @@ def error_of(error: sqlite3.Error, path: Path) -> LocalLLMError:
     if is_damage(error):
         return FormatError(
             f"the conversations in {path} are damaged",
-            "Start localllm again: it puts the file aside. What is new stays here until then.",
+            "Start localllm again: it puts the file aside.",
         )
     if "fts5" in text:
         return UnsupportedError("this Python's SQLite has no full-text search (FTS5)")
@@ -176,7 +176,7 @@ def error_of(error: sqlite3.Error, path: Path) -> LocalLLMError:
 def _other_folder(path: Path) -> str:
     return (
         f"Check who may write to {path.parent}, or set LOCALLLM_HOME to a folder that you can "
-        "write to. What is new stays here."
+        "write to."
     )
 
 

@@ -19,7 +19,7 @@ from textual.worker import get_current_worker
 
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line, size_text
-from localllm.tui.library import Library, ModelRow
+from localllm.tui.library import Library, ModelRow, row_of_file
 from localllm.tui.model_texts import details_text, error_text
 from localllm.tui.opening import LoadOptions
 from localllm.tui.outlook import Outlook
@@ -185,6 +185,9 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
         worker, library = get_current_worker(), self._library
         try:
             rows, notes = library.rows()
+            current = self._current or ""
+            if current and library.is_local and all(row.name != current for row in rows):
+                rows = [*filter(None, [row_of_file(current)]), *rows]
             if worker.is_cancelled:
                 return
             self.post_message(self.Listed(rows, notes))
@@ -266,7 +269,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
         speed = outlook.tokens_per_s if outlook else None
         likely = outlook.file_bytes if outlook else 0
         texts = (
-            row.name,
+            row.path.name if row.path and row.name == str(row.path) else row.name,
             self._state(row),
             outlook.fit if outlook else "...",
             speed_text(speed) if speed else "-",
@@ -370,6 +373,9 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
         name = row.name if row else self.query_one("#filter", Input).value.strip()
         if not name or self._pulls is None:
             return
+        if any(each.name == name and not each.is_over for each in self._pulls.all()):
+            self._tell(f"{name} is being pulled already")
+            return
         outlook = self._outlooks.get(name)
         size = "" if row is None or row.size is None else f", {size_text(row.size)}"
         why = f"\n\n{outlook.why}" if outlook and outlook.why else ""
@@ -383,13 +389,12 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
 
     def action_pull(self) -> None:
         row = self.highlighted
-        name = row.name if row else self.query_one("#filter", Input).value.strip()
         if self._pulls is None:
             self._tell("Nothing can be pulled from here", is_error=True)
         elif row is not None and not row.can_pull:
             self._tell(f"{row.name} is here already")
-        elif name:
-            self._start(name)
+        else:
+            self._ask_to_pull(row)
 
     def _start(self, name: str) -> None:
         if self._pulls is not None and not self._pulls.start(name):

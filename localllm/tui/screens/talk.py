@@ -14,7 +14,7 @@ from textual.widgets import Static
 from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
 from localllm.plain_text import escape, escape_line
 from localllm.tui.answering import Answering
-from localllm.tui.app import ChatApp
+from localllm.tui.app import ChatApp, short_label
 from localllm.tui.conversations.kinds import Attachment, Conversation, Message, now
 from localllm.tui.dialogue import GO_ON, asked, kept_figures, parameters
 from localllm.tui.queued import Queue
@@ -35,6 +35,7 @@ _DELETED = (
     "This conversation was deleted by another program, or with its file. "
     "What is asked now begins it anew."
 )
+_STAYS = "What is new stays here, and is saved as soon as it can be."
 _KEPT = ("title", "model", "system", "params", "think", "pinned", "tags")
 
 
@@ -407,13 +408,16 @@ class Talk(Screen[None]):
             parts.append(f"{elsewhere} queued in other conversations")
         trouble = self.app.store.trouble
         if trouble is not None:
-            parts.append(f"not saved yet: {escape_line(trouble.message)}")
+            file, why = self.app.store.file, trouble.message  # its path stands below the messages
+            for path, short in ((f" in {file}", ""), (f" to {file}", ""), (str(file), file.name)):
+                why = why.replace(path, short)
+            parts.append(f"not saved yet: {escape_line(why)}")
         return " · ".join(parts)
 
     # ---- the model
 
     def on_chat_app_loading(self, event: ChatApp.Loading) -> None:
-        self._load_line = f"loading {escape_line(event.label[:60])} {event.share:4.0%}"
+        self._load_line = f"loading {short_label(event.label)[:60]} {event.share:4.0%}"
         self.show_lines()
 
     async def on_chat_app_loaded(self, event: ChatApp.Loaded) -> None:
@@ -447,7 +451,8 @@ class Talk(Screen[None]):
             self.say_line(note)
         trouble = store.trouble
         if trouble is not None and trouble.message != self._trouble:
-            self.say(trouble)
+            hint = " ".join(part for part in (trouble.hint, _STAYS) if part)
+            self._tell(Notice(trouble.message, hint, error=True))
         self._trouble = trouble.message if trouble else ""
         self.show_lines()
         self.changed()
