@@ -93,7 +93,7 @@ def test_compare(home: Path) -> None:
             await until(pilot, lambda: "F2 or F3" in str(screen.query_one("#said").render()))
             assert screen.comparison is not None
             assert screen.comparison.together
-            assert all(view.figures.startswith("done  8 tokens") for view in screen.views)
+            assert all(view.figures.startswith("done · 8 tokens") for view in screen.views)
             left, right = (side.answering for side in screen.comparison.sides)
             assert left is not None
             assert right is not None
