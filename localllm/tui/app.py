@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.message import Message
@@ -17,7 +18,7 @@ from textual.worker import Worker, get_current_worker
 
 from localllm import paths
 from localllm.errors import CancelledError, LocalLLMError
-from localllm.plain_text import escape_line
+from localllm.plain_text import escape, escape_line
 from localllm.tui import themes
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.keys import KEYS, PLACES
@@ -122,6 +123,15 @@ class ChatApp(App[None]):
         self._watch_signals()
         self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
         self.loading = True  # a question that comes before the model waits for it
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is pasted is escaped before any field shows it; the editor of messages takes it as
+        it is, for its attachments."""
+        from localllm.tui.widgets.composer import Editor
+
+        if isinstance(event, events.Paste) and not isinstance(self.focused, Editor):
+            event.text = escape(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        await super().on_event(event)
 
     def begin_load(self) -> None:
         """Opens the model to begin with. Called when the first screen is painted: what a load

@@ -17,6 +17,7 @@ from localllm.tui.conversations.kinds import Conversation, Message
 from localllm.tui.opening import AnySession, Described
 
 GO_ON = "Continue exactly where you stopped. Repeat nothing of it."
+_MOST = 1e12  # of tokens and seconds
 _KEPT_STATS = (
     "prompt_tokens",
     "cached_tokens",
@@ -81,15 +82,22 @@ def kept_figures(of: Stats) -> Mapping[str, Any]:
 
 def figures_of(stats: Mapping[str, Any]) -> list[str]:
     """The counts of an answer in words, those that are known."""
+    known = {name: value for name, value in stats.items() if _is_figure(value)}
     out = []
-    n, seconds = stats.get("generated_tokens") or 0, stats.get("decode_s") or 0.0
+    n, seconds = known.get("generated_tokens", 0), known.get("decode_s", 0.0)
     if n > 1 and seconds > 0:
         out.append(f"{n:,} tokens, {(n - 1) / seconds:.1f} tok/s")
-    if first := stats.get("first_token_s"):
+    if first := known.get("first_token_s"):
         out.append(f"first after {first:.2f} s")
-    if cached := stats.get("cached_tokens"):
+    if cached := known.get("cached_tokens"):
         out.append(f"{cached:,} cached")
     return out
+
+
+def _is_figure(value: Any) -> bool:
+    """A file that was imported may hold anything."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value < _MOST
 
 
 def last_question(path: Iterable[Message]) -> Message | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from stand_ins.nasty import BAD
-from textual.widgets import Input
+from textual.events import Paste
+from textual.widgets import Input, TextArea
 from tui.driving import Driven, drive
 from tui.fakes import FakeSession
 
@@ -181,6 +182,22 @@ def test_what_is_recalled_is_shown_escaped_and_sent_exactly(tmp_path: Path) -> N
         assert chat.composer.text == editor.text == escape(evil) + "z"
 
     drive(body, tmp_path, session=session)
+
+
+@pytest.mark.parametrize(
+    "keys", [["ctrl+f"], ["ctrl+s"], ["ctrl+b", "slash"], ["ctrl+p"], ["f2"]], ids="".join
+)
+def test_what_is_pasted_into_a_field_is_escaped(tmp_path: Path, keys: list[str]) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("x")
+        await d.press(*keys)
+        await d.until(lambda: isinstance(d.app.focused, (Input, TextArea)))
+        await d.until(lambda: d.app.focused is not d.chat.composer.editor)
+        d.app.post_message(Paste("a\x1b]0;x\x07"))
+        await d.until(lambda: r"a\x1b]0;x" in d.text)
+        assert not BAD.search(d.text.replace("\n", ""))
+
+    drive(body, tmp_path, size=(110, 24))
 
 
 def test_a_name_that_is_offered_is_escaped(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tui.waiting import notes_of, screen_text, until
 from localllm.errors import DownloadError, LocalLLMError
 from localllm.params import GenerateParams
 from localllm.plain_text import cells_of
+from localllm.tui.dialogue import figures_of
 from localllm.tui.library import AVAILABLE, READY, ModelRow
 from localllm.tui.live import History, Sampler
 from localllm.tui.outlook import FITS, Outlook
@@ -59,6 +60,13 @@ class NastyLibrary:
 def nasty_pull(pull: Pull, tell: Tell) -> str:
     tell(Pull(pull.name, stage=ALL, n_bytes=5, size=10, file=FilePart(ALL, 1, 2), n_files=3))
     raise DownloadError(LONG, ALL)
+
+
+@pytest.mark.parametrize("value", ["x", None, True, [], {}, float("nan"), 1e308, 10**400, -1])
+def test_figures_that_are_none(value: Any) -> None:
+    names = ("generated_tokens", "decode_s", "first_token_s", "cached_tokens")
+    assert figures_of(dict.fromkeys(names, value)) == []
+    assert len(figures_of(dict.fromkeys(names, 2))) == 3
 
 
 def is_whole(app: App[Any]) -> None:

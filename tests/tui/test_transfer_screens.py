@@ -126,14 +126,15 @@ def test_the_mouse_chooses_json_and_all_of_them(store: Conversations, tmp_path: 
 
 
 def test_errors_stay_in_the_dialog(store: Conversations, tmp_path: Path) -> None:
-    (tmp_path / "[b \x1b]0;t.json").write_text("{}")
+    (tmp_path / "[b t.json").write_text("{}")
 
     async def step(app: Asking, pilot: Pilot[None]) -> None:
         for path, words in (
             (str(tmp_path), "is a folder"),
             ("none/x.json", "cannot read"),
             ("~nobody-of-that-name/x", "names no folder"),
-            ("[b \x1b]0;t.json", r"[b \x1b]0;t.json: these are no conversations"),
+            ("[b \x1b]0;t.json", "cannot read '[b "),  # only what is shown is looked for
+            ("[b t.json", "[b t.json: these are no conversations"),
         ):
             app.screen.query_one(Input).value = path
             await pilot.press("enter")

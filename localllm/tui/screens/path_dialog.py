@@ -19,6 +19,7 @@ from textual.widgets import Input, Static
 
 from localllm.errors import FileError, LocalLLMError
 from localllm.plain_text import escape_line
+from localllm.tui.widgets.field import Field
 
 _MOST = 5000  # names of a folder that are looked at
 
@@ -101,7 +102,7 @@ class PathDialog(ModalScreen["Result | None"], Generic[Result]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(Content(self._question))
-            yield Input(
+            yield Field(
                 self._path, id="path", suggester=PathSuggester(self.ENDINGS), select_on_focus=False
             )
             yield from self.more()

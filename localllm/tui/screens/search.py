@@ -18,6 +18,7 @@ from localllm.plain_text import escape_line
 from localllm.tui.conversations.dates import day_text
 from localllm.tui.conversations.kinds import Hit
 from localllm.tui.conversations.store import Conversations
+from localllm.tui.widgets.field import Field
 
 LIMIT = 100
 PAUSE_S = 0.1  # after the last key
@@ -52,7 +53,7 @@ class SearchScreen(ModalScreen["Hit | None"]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Input(self._text, placeholder="Words of a message or a title", compact=True)
+            yield Field(self._text, placeholder="Words of a message or a title", compact=True)
             yield OptionList(markup=False)
             yield Static("Enter goes there, Up and Down choose, Esc leaves", markup=False)
 

@@ -20,6 +20,7 @@ from localllm.tui.conversations.dates import grouped
 from localllm.tui.conversations.kinds import Conversation
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.keys import bindings
+from localllm.tui.widgets.field import Field
 
 REFRESH_S = 2.0  # how soon changes of other programs are seen
 _ACTIONS = {
@@ -119,9 +120,9 @@ class Sidebar(Vertical):
         self.list = ConversationList(id="conversations", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="Filter: words, #tag", id="filter", compact=True)
+        yield Field(placeholder="Filter: words, #tag", id="filter", compact=True)
         yield self.list
-        yield Input(id="entry", compact=True)
+        yield Field(id="entry", compact=True)
         yield Static(id="said", markup=False)
         with Container(id="actions"):
             for name in _ACTIONS:
