@@ -235,6 +235,8 @@ class ChatApp(App[None]):
             self.loading = False
             self._post(self.LoadFailed("", e))
             return
+        if get_current_worker().is_cancelled:  # another model was asked for meanwhile
+            return
         if name is None:
             self.loading = False
             self.call_from_thread(self.choose_model)

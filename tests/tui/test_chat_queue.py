@@ -69,6 +69,27 @@ def test_it_is_kept_when_the_program_ends(tmp_path: Path, how: str) -> None:
     drive(body, tmp_path, session=FakeSession([["first", gate]]))
 
 
+def test_it_does_not_bring_a_deleted_conversation_back(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    async def body(d: Driven) -> None:
+        first = await _ask_two(d)
+        await d.press("ctrl+b")
+        await d.until(lambda: "> one" in d.text)
+        await d.press("d")
+        await d.until(lambda: d.chat.renew().id != first)
+        gate.set()
+        await d.until(lambda: d.idle)
+        assert [m.content for m in d.store.path(first)] == ["one", "first"]
+        assert d.store.open(first).conversation.deleted_at is not None
+        await d.press("u")
+        await d.until(lambda: d.store.listed())
+        await d.chat.show_conversation(first)
+        assert d.chat.composer.text == "two"
+
+    drive(body, tmp_path, session=FakeSession([["first", gate], ["second"]]))
+
+
 @pytest.mark.parametrize("by", ["stop", "error"])
 def test_it_comes_back_when_the_answer_ends_early(tmp_path: Path, by: str) -> None:
     gate = threading.Event()

@@ -168,7 +168,8 @@ class ChatScreen(Actions):
 
     async def on_sidebar_deleted(self, event: Sidebar.Deleted) -> None:
         event.stop()
-        if self.conversation is not None and self.conversation.id == event.conversation:
+        self.give_back(event.conversation)  # asked, what waits there would bring it back
+        if self.shows(event.conversation):
             await self.show_conversation(None)
 
     def on_sidebar_export_wanted(self, event: Sidebar.ExportWanted) -> None:
