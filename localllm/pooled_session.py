@@ -164,6 +164,7 @@ class PooledSession:
         params: GenerateParams,
         *,
         think: bool | str | None = None,
+        go_on: bool = False,
     ) -> Iterator[Chunk]:
         """See `Session.chat`."""
         if pictures := next((m["images"] for m in messages if m.get("images")), None):
@@ -175,11 +176,12 @@ class PooledSession:
             told = f"{self._pool.label} is a base model: it continues the text"
             if any(message["role"] == "system" for message in messages):
                 told += ", and its instructions have no place"
-            yield from self._continued(str(messages[-1]["content"]), params, told)
+            text = "".join(str(m["content"]) for m in messages[-2 if go_on else -1 :])
+            yield from self._continued(text, params, told)
             return
         transcripts = self._pool.keeping.transcripts
         asked = session_request.to_answer(
-            self._service.info, messages, params, think, OWN, transcripts
+            self._service.info, messages, params, think, OWN, transcripts, go_on=go_on
         )
         yield from self._answer(asked, title_of(messages), raw=False)
 

@@ -81,13 +81,14 @@ class RemoteSession:
         params: GenerateParams,
         *,
         think: bool | str | None = None,
+        go_on: bool = False,
     ) -> Iterator[Chunk]:
         """See `Session.chat`."""
         if any(message.get("images") for message in messages):
             raise UnsupportedError(
                 "a running server looks at no pictures yet", "Use: localllm run --no-server"
             )
-        body = {"messages": list(messages), "think": think}
+        body = {"messages": list(messages), "think": think, "go_on": go_on}
         yield from self._answer(body, params, title_of(messages), raw=False)
 
     def complete(self, prompt: str, params: GenerateParams) -> Iterator[Chunk]:

@@ -143,10 +143,12 @@ class Session:
         params: GenerateParams,
         *,
         think: bool | str | None = None,
+        go_on: bool = False,
     ) -> Iterator[Chunk]:
         """Answers the last of `messages` ({"role", "content"} each), in the model's template.
 
         think: True, False or an effort such as "low", for models that can; None is their default.
+        go_on: the last message is an answer that was cut, and what comes is its rest.
         """
         from localllm.engine.pictures import take_pictures, with_pictures
 
@@ -154,7 +156,7 @@ class Session:
         template = self._parts.chat_template
         options, self.notes = self._thinking(think)
         marked, pictures = take_pictures(messages, self._engine)
-        prompt = with_pictures(template.prompt(marked, **options), pictures)
+        prompt = with_pictures(template.prompt(marked, go_on=go_on, **options), pictures)
         self.notes += prompt.repairs
         asked = self._transcripts.ids_of(prompt)
         yield from self._answer(
@@ -164,6 +166,7 @@ class Session:
                 title=title_of(messages),
                 reasoning=template.reasoning,
                 opened=prompt.opens_reasoning,
+                within=prompt.goes_on,
                 asked=asked,
             )
         )

@@ -23,9 +23,12 @@ class Answer:
         *,
         reasoning: ReasoningFormat | None,
         opened: bool,
+        within: bool,
     ) -> None:
         self._tokenizer = tokenizer
-        self._stream = AnswerStream(tokenizer, reasoning=reasoning, opened=opened, stop=params.stop)
+        self._stream = AnswerStream(
+            tokenizer, reasoning=reasoning, opened=opened, within=within, stop=params.stop
+        )
         self._limit = room if params.max_tokens is None else min(room, params.max_tokens)
         self.n_generated = 0
         self.n_reasoning = 0

@@ -21,6 +21,7 @@ class Question:
     title: str  # the beginning of it, for people
     reasoning: ReasoningFormat | None = None  # how the answer marks reasoning, if it does
     opened: bool = False  # the prompt ends inside a reasoning block
+    within: bool = False  # it ends inside the text of an answer, which this one goes on with
     raw: bool = False  # a text to go on with, without a template
     asked: Asked | None = None  # where the next prompt may go on from
 

@@ -40,6 +40,7 @@ class Generation:
             self._engine.n_ctx - len(prompt),
             reasoning=question.reasoning,
             opened=question.opened,
+            within=question.within,
         )
         started = time.perf_counter()
         stats.cached_tokens = self._engine.begin(prompt)

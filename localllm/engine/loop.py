@@ -99,6 +99,7 @@ def job_of(
             n_ctx - len(request.prompt),
             reasoning=request.reasoning,
             opened=request.opened,
+            within=request.within,
         )
         choice = Choice(
             rank(arrival, request.priority, index),

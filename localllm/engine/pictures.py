@@ -67,5 +67,10 @@ def with_pictures(prompt: Prompt, pictures: Mapping[str, Sequence[int]]) -> Prom
     if missing:
         raise ChatTemplateError(f"the chat template left out {missing} of the pictures")
     return PicturePrompt(
-        prompt.source, prompt.tokenizer, prompt.repairs, prompt.opens_reasoning, pictures
+        prompt.source,
+        prompt.tokenizer,
+        prompt.repairs,
+        prompt.opens_reasoning,
+        prompt.goes_on,
+        pictures,
     )

@@ -33,6 +33,7 @@ class Request:
     may_store: bool = True  # False: nothing of it stays in the cache once it ends
     reasoning: ReasoningFormat | None = None  # how the answer marks reasoning, if it does
     opened: bool = False  # the prompt ends inside a reasoning block
+    within: bool = False  # it ends inside the text of an answer, which this one goes on with
     #: Log probabilities of the prompt's tokens, and so many likeliest ones in the place of each.
     prompt_logprobs: int | None = None
 

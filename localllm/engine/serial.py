@@ -207,6 +207,7 @@ class SerialService:
             title="",
             reasoning=request.reasoning,
             opened=request.opened,
+            within=request.within,
         )
         generation = Generation(self._parts.engine, self._parts.text.tokenizer, question, stats)
         self._stats = stats

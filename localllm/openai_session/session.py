@@ -20,6 +20,7 @@ from localllm.openai_session.pieces import Piece, pieces
 from localllm.params import GenerateParams
 from localllm.session import SessionInfo
 
+GO_ON = "Continue exactly where you stopped. Repeat nothing of it."
 _FINISH = {"length": "length", "max_tokens": "length"}
 
 
@@ -69,11 +70,16 @@ class OpenAISession:
         params: GenerateParams,
         *,
         think: bool | str | None = None,
+        go_on: bool = False,
     ) -> Iterator[Chunk]:
-        """See `Session.chat`."""
+        """See `Session.chat`. To go on is asked for in a turn of its own: the interface knows no
+        other way."""
         self.stats, self.notes = Stats(), ()
         if warning := self.endpoint.warning:
             self.notes = (warning,)
+        if go_on:
+            messages = [*messages, {"role": "user", "content": GO_ON}]
+            self.notes += (f"{self.endpoint.host} was asked in words to go on with the answer",)
         body = asked(self.model.name, messages, params, think)
         try:
             started = False

@@ -53,15 +53,16 @@ def to_answer(
     transcripts: Transcripts,
     *,
     may_store: bool = True,
+    go_on: bool = False,
 ) -> SessionRequest:
-    """Answers the last message. salt: of the caller. may_store: whether anything of it stays once
-    it is answered. Raises `UnsupportedError` where there is no
-    template, and the template's errors."""
+    """Answers the last message, or goes on with it. salt: of the caller. may_store: whether
+    anything of it stays once it is answered. Raises `UnsupportedError` where there is no template,
+    and the template's errors."""
     template = info.chat_template
     if template is None:
         raise UnsupportedError(info.no_template)
     options, notes = switched(template, think)
-    prompt = template.prompt(messages, **options)
+    prompt = template.prompt(messages, go_on=go_on, **options)
     truncate.check_length(prompt.text, info.n_ctx)
     transcribed = transcripts.ids_of(
         prompt, info.partition + salt, keep=may_store, model=info.kept_digest
@@ -72,6 +73,7 @@ def to_answer(
         salt=salt,
         reasoning=template.reasoning,
         opened=prompt.opens_reasoning,
+        within=prompt.goes_on,
         may_store=may_store,
     )
     return SessionRequest(request, (*notes, *prompt.repairs), transcribed if may_store else None)

@@ -38,19 +38,21 @@ class AnswerStream:
         *,
         reasoning: ReasoningFormat | None = None,
         opened: bool = False,
+        within: bool = False,
         stop: Sequence[str] = (),
     ) -> None:
         """`opened`: the prompt ended inside a block of reasoning (`Prompt.opens_reasoning`).
+        within: the prompt ended inside the text of this answer (`Prompt.goes_on`).
         Raises `ArgumentError` for stop strings out of their limits."""
         self._tokenizer = tokenizer
-        self._decoder = StreamDecoder(tokenizer)
+        self._decoder = StreamDecoder(tokenizer, within=within)
         self._stops = StopStrings(stop)
         self._controls: dict[int, str] = {}
         self._splitter: ReasoningSplitter | None = None
         if reasoning is not None:
             marks = _ControlMarks(tokenizer, reasoning)
             self._controls = marks.characters
-            self._splitter = ReasoningSplitter(reasoning, opened, marks.written)
+            self._splitter = ReasoningSplitter(reasoning, opened, marks.written, within=within)
 
     def feed(self, token_id: int) -> Delta:
         """What a token completes; often nothing. Raises `ArgumentError` for an id outside the

@@ -8,12 +8,13 @@ only from the template's own text (`template_marks`), and encodes the rest as pl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
 
 from localllm.errors import ArgumentError, ChatTemplateError, UnsupportedError
-from localllm.text.chat_messages import Message, plain, prepared
+from localllm.text.chat_messages import Message, plain, prepared, texts_in
 from localllm.text.metadata import Metadata, read_text
 from localllm.text.prompt import Prompt, TrustedText
 from localllm.text.reasoning import ReasoningFormat, detect_reasoning, opens_reasoning
@@ -23,6 +24,7 @@ from localllm.text.template_repairs import repaired
 from localllm.text.tokenizer import Tokenizer
 
 KEY = "tokenizer.chat_template"
+_ENDS = range(0x10E000, 0x10F000)  # private use: one of them marks where a text ends
 SYSTEM_TEXT = "system_text"
 """The option of `prompt` that is no variable of the template: a text that ends the system message,
 as some models are told not to think (`/no_think`)."""
@@ -92,14 +94,18 @@ class ChatTemplate:
         /,  # a template may have a variable of any name
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = True,
+        go_on: bool = False,
         **options: Any,
     ) -> Prompt:
         """The prompt for a conversation. `options` are further variables of the template, and
         `SYSTEM_TEXT`. Messages that the template refuses are repaired (`template_repairs`).
+        go_on: the last message is an answer, and the prompt ends where its text does (that of its
+        reasoning, if it has no other).
 
         Raises `ChatTemplateError` with the template's own words if it refuses the messages in
         every form, or if it fails or exceeds its budget; `ArgumentError` for messages that are no
-        plain data, say nothing or have a role that nobody knows.
+        plain data, say nothing or have a role that nobody knows, and if there is no answer to go
+        on with.
         """
         system_text = options.pop(SYSTEM_TEXT, None)
         conversation = prepared(messages, self.source)
@@ -110,6 +116,8 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             **plain(options, "options"),
         }
+        if go_on:
+            return self._open_prompt(conversation, variables)
         rendering, repairs = self._rendered(conversation, variables)
         opens = (
             add_generation_prompt
@@ -117,6 +125,33 @@ class ChatTemplate:
             and opens_reasoning(self.reasoning, rendering.text)
         )
         return Prompt(rendering, self._tokenizer, repairs, opens)
+
+    def _open_prompt(self, conversation: list[dict[str, Any]], variables: dict[str, Any]) -> Prompt:
+        """The prompt up to the end of the last answer's text, which a mark tells that no message
+        holds. Where the template leaves that text out, it stands behind the call for an answer."""
+        last = conversation[-1]
+        keys = ("content",) if last.get("content") else ("reasoning_content", "thinking")
+        text = last.get(keys[0])
+        if last["role"] != "assistant" or not isinstance(text, str) or not text:
+            raise ArgumentError("the last message is no answer with a text to go on with")
+        is_reasoning = keys[0] != "content"
+        said = [self.source, *texts_in(conversation)]
+        mark = next(m for m in map(chr, _ENDS) if not any(m in each for each in said))
+        marked = [*conversation[:-1], {**last, **dict.fromkeys(keys, text + mark)}]
+        rendering, repairs = self._rendered(marked, {**variables, "add_generation_prompt": False})
+        end = rendering.text.find(mark)
+        if end >= 0:
+            open_text, trusted = rendering.text[:end], rendering.trusted[:end]
+        else:
+            before = {**variables, "add_generation_prompt": True}
+            rendering, repairs = self._rendered(conversation[:-1], before)
+            row, opening = self.reasoning, ""
+            if is_reasoning and row is not None and not opens_reasoning(row, rendering.text):
+                opening = row.openings[0] + "\n"
+            open_text = rendering.text + opening + text
+            trusted = rendering.trusted + bytes([1]) * len(opening) + bytes(len(text))
+        source = dataclasses.replace(rendering, text=open_text, trusted=trusted)
+        return Prompt(source, self._tokenizer, repairs, is_reasoning, goes_on=True)
 
     def _rendered(
         self, conversation: list[dict[str, Any]], variables: dict[str, Any]

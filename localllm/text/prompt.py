@@ -44,6 +44,8 @@ class Prompt:
     """What was changed so that the template takes the messages, a line each; usually nothing."""
     opens_reasoning: bool = False
     """Whether the prompt ends inside a block of reasoning, so that the answer begins with it."""
+    goes_on: bool = False
+    """Whether it ends inside the text of an answer, or of its reasoning, that is gone on with."""
 
     @property
     def text(self) -> str:

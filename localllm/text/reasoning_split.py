@@ -29,10 +29,15 @@ class ReasoningSplitter:
     """
 
     def __init__(
-        self, row: ReasoningFormat, opened: bool, written: Callable[[str], str] = str
+        self,
+        row: ReasoningFormat,
+        opened: bool,
+        written: Callable[[str], str] = str,
+        *,
+        within: bool = False,
     ) -> None:
         """`opened`: the prompt ended inside a block of reasoning. `written`: turns a mark into the
-        characters in which it comes."""
+        characters in which it comes. within: the block has begun, with more than spaces."""
         headers = row.headers
         starts = headers.starts if headers else ()
         first = headers.first if headers else ()
@@ -58,7 +63,10 @@ class ReasoningSplitter:
         self._first = _all(written, first)
         self._header_ends = _all(written, ends)
         self._reasoning_word = headers.reasoning_word if headers else ""
-        self._at = REASONING_START if opened else BEGINNING
+        if within:
+            self._at = REASONING if opened else ANSWER
+        else:
+            self._at = REASONING_START if opened else BEGINNING
         self._state = ROOT
         self._held = ""
         self._spaces = ""  # held at the beginning of all, and at the end of reasoning

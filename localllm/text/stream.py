@@ -16,10 +16,13 @@ class StreamDecoder:
     gives for all the ids at once; U+FFFD stands only for bytes that are no UTF-8 in the whole.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, skip_special: bool = True, *, within: bool = False
+    ) -> None:
+        """within: the tokens go on with a text, whose first space is no matter of theirs."""
         self._tokenizer = tokenizer
         self._skip_special = skip_special
-        self._strip = tokenizer.strips_first_space
+        self._strip = tokenizer.strips_first_space and not within
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_id: int) -> str:

@@ -33,9 +33,11 @@ class Answering:
         messages: Sequence[Mapping[str, Any]],
         params: GenerateParams,
         think: bool | str | None,
+        *,
+        go_on: bool = False,
     ) -> None:
         self.session, self.messages = session, list(messages)
-        self.params, self.think = params, think
+        self.params, self.think, self._go_on = params, think, go_on
         self.error: LocalLLMError | None = None
         self.text = self.reasoning = ""  # all that was taken
         self.started = time.monotonic()
@@ -49,7 +51,9 @@ class Answering:
         """Reads the answer to its end. Raises nothing: `error` says what went wrong."""
         finish = "error"
         try:
-            chunks = self.session.chat(self.messages, self.params, think=self.think)
+            chunks = self.session.chat(
+                self.messages, self.params, think=self.think, go_on=self._go_on
+            )
             finish = self._read(chunks)
         except LocalLLMError as e:
             self.error = e

@@ -16,7 +16,6 @@ from localllm.session import Stats
 from localllm.tui.conversations.kinds import Conversation, Message
 from localllm.tui.opening import AnySession, Described
 
-GO_ON = "Continue exactly where you stopped. Repeat nothing of it."
 _MOST = 1e12  # of tokens and seconds
 _KEPT_STATS = (
     "prompt_tokens",

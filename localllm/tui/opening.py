@@ -44,9 +44,10 @@ class AnySession(Protocol):
         params: GenerateParams,
         *,
         think: bool | str | None = None,
+        go_on: bool = False,
     ) -> Iterator[Chunk]:
-        """Answers the last message. Blocks: for a worker thread. Raises `LocalLLMError`s; the
-        chunks that came before stay valid."""
+        """Answers the last message. go_on: that is an answer, and its rest is wanted. Blocks: for a
+        worker thread. Raises `LocalLLMError`s; the chunks that came before stay valid."""
 
     def cancel(self) -> None:
         """Ends the running answer, or the next one, with finish_reason "cancelled"."""

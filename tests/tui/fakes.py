@@ -49,8 +49,8 @@ INFO = SessionInfo(
 
 
 class FakeSession:
-    """`asked` holds what came in: (messages, params, think) of each answer, and `asked_in` the
-    conversation."""
+    """`asked` holds what came in: (messages, params, think) of each answer, `asked_in` the
+    conversation, and `went_on` whether it was to go on with the last message."""
 
     def __init__(self, script: Sequence[Sequence[Step]] = (), **info: Any) -> None:
         self.info = dataclasses.replace(INFO, **info)
@@ -60,6 +60,7 @@ class FakeSession:
         self.conversation = ""
         self.asked: list[tuple[list[Message], GenerateParams, bool | str | None]] = []
         self.asked_in: list[str] = []
+        self.went_on: list[bool] = []
         self.n_forgotten = 0
         self.is_closed = False
         self._cancelled = threading.Event()
@@ -79,10 +80,12 @@ class FakeSession:
         params: GenerateParams,
         *,
         think: bool | str | None = None,
+        go_on: bool = False,
     ) -> Iterator[Chunk]:
         assert not self.is_closed, "a closed session was asked"
         self.asked.append(([dict(message) for message in messages], params, think))
         self.asked_in.append(self.conversation)
+        self.went_on.append(go_on)
         steps = self.script[min(len(self.asked), len(self.script)) - 1]
         n_prompt = sum(len(str(message["content"]).split()) + 1 for message in messages)
         cached = min(self._used, n_prompt)

@@ -23,6 +23,21 @@ def test_what_was_thought_before_stays(tmp_path: Path) -> None:
         await d.press("f6")
         await d.until(lambda: d.idle and d.contents == ["x", "begin and end"])
         assert d.path[1].reasoning == "first then"
+        assert session.went_on == [False, True]
+        last = {"role": "assistant", "content": "begin", "reasoning_content": "first "}
+        assert session.asked[1][0] == [{"role": "user", "content": "x"}, last]
+
+    drive(body, tmp_path, session=session)
+
+
+def test_nothing_more_to_say_is_said(tmp_path: Path) -> None:
+    session = FakeSession([["all of it"], []])
+
+    async def body(d: Driven) -> None:
+        await d.ask("x")
+        await d.press("f6")
+        await d.until(lambda: "adds nothing" in d.text)
+        assert d.idle and d.contents == ["x", "all of it"]
 
     drive(body, tmp_path, session=session)
 

@@ -62,6 +62,24 @@ def test_everything_is_shown_at_once() -> None:
     ]  # fmt: skip
 
 
+def test_what_goes_on_within_a_text_keeps_its_spaces() -> None:
+    stream = AnswerStream(TOKENIZER, reasoning=family("think"), within=True)
+    assert told(stream, " and", "<think>", "x") == [(" and", ""), ("<think>", ""), ("x", "")]
+    stream = AnswerStream(TOKENIZER, reasoning=family("think"), opened=True, within=True)
+    assert told(stream, " m", "</think>", "\n\n", "Y") == [
+        ("", " m"),
+        ("", ""),
+        ("", ""),
+        ("Y", ""),
+    ]
+    spaces = Tokenizer.from_metadata(sentencepiece())
+    ids = spaces.encode("a b", add_special=False)
+    for within in (True, False):
+        stream = AnswerStream(spaces, within=within)
+        text = "".join(stream.feed(i).text for i in ids) + stream.finish().text
+        assert text == (" a b" if within else "a b")
+
+
 def test_a_mark_that_does_not_come_is_text() -> None:
     stream = AnswerStream(TOKENIZER, reasoning=family("think"))
     assert told(stream, "\n ", "<thi", "n") == [("", ""), ("", ""), ("", "")]

@@ -59,6 +59,50 @@ def test_renders_and_encodes() -> None:
     assert template.prompt(user("x"), add_generation_prompt=False).text.endswith("x<|im_end|>\n")
 
 
+def answer(content: str, **more: Any) -> list[dict[str, Any]]:
+    return [*user("x"), {"role": "assistant", "content": content, **more}]
+
+
+@pytest.mark.parametrize("content", ["hel", " hel \n", "a<|im_end|>\n b"])
+def test_an_answer_is_left_open(content: str) -> None:
+    template = ChatTemplate(CHATML, TOKENIZER)
+    prompt = template.prompt(answer(content), go_on=True)
+    assert prompt.text == template.prompt(user("x")).text + content
+    assert prompt.goes_on and not prompt.opens_reasoning
+    assert [i for i in prompt.ids() if i in SPECIAL.values()] == [START, END, START]
+
+
+def test_an_answer_is_left_open_as_its_template_writes_it() -> None:
+    trims = ChatTemplate(CHATML.replace("message.content", "(message.content | trim)"), TOKENIZER)
+    prompt = trims.prompt(answer(" hel "), go_on=True)
+    assert prompt.text.endswith("<|im_start|>assistant\nhel ")
+    nothing = ChatTemplate(CHATML.replace("message.content", "'...'"), TOKENIZER)
+    prompt = nothing.prompt(answer("hel"), go_on=True)  # it does not show the text
+    assert prompt.text == nothing.prompt(user("x")).text + "hel"
+    assert len(prompt.source.trusted) == len(prompt.text)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_reasoning_is_left_open(shows: bool) -> None:
+    said = (
+        "('<think>\\n' + message.reasoning_content + '</think>' if message.reasoning_content and "
+    )
+    said += f"{shows} else '') + message.content"
+    template = ChatTemplate(CHATML.replace("message.content", said), TOKENIZER)
+    prompt = template.prompt(answer("", reasoning_content="Hm."), go_on=True)
+    assert prompt.text.endswith("<|im_start|>assistant\n<think>\nHm.")
+    assert prompt.opens_reasoning and prompt.goes_on
+    assert prompt.ids().count(SPECIAL["<think>"]) == 1
+    both = template.prompt(answer("hel", reasoning_content="Hm."), go_on=True)
+    assert both.text.endswith("hel") and not both.opens_reasoning
+
+
+@pytest.mark.parametrize("messages", [user("x"), answer(""), [*answer("x"), *user("y")]])
+def test_there_must_be_an_answer_to_go_on_with(messages: Any) -> None:
+    with pytest.raises(ArgumentError, match="no answer"):
+        ChatTemplate(CHATML, TOKENIZER).prompt(messages, go_on=True)
+
+
 def test_beginning_of_sequence_token_comes_once() -> None:
     bos = {P + "add_bos_token": True, P + "bos_token_id": SPECIAL["<eos>"]}
     with_bos = tokenizer(**bos)

@@ -150,6 +150,16 @@ def test_what_is_sent(tmp_path: Path) -> None:
     assert third.keys() == {"model", "messages", "stream", "stream_options"}
 
 
+def test_going_on_is_asked_for_in_words() -> None:
+    cut = [*ASKED, {"role": "assistant", "content": "so"}]
+    with scripted([[head(), delta(content=" on"), DONE]]) as script:
+        session = session_of(script.url)
+        assert next(c.text for c in session.chat(cut, PARAMS, go_on=True)) == " on"
+        assert "in words to go on" in session.notes[-1]
+        *before, last = script.asked[0]["messages"]
+    assert before == cut and last["role"] == "user" and "Continue" in last["content"]
+
+
 def test_a_server_that_knows_only_the_standard_is_asked_plainly() -> None:
     refused = [head("400 Bad Request", "application/json"), b'{"error": "top_k is unknown"}']
     good = [head(), delta(content="a"), delta("stop")]

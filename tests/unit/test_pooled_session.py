@@ -119,6 +119,22 @@ def test_a_conversation_goes_on_where_another_process_left_it(opened: Open) -> N
     assert again.stats.computed_tokens == again.stats.prompt_tokens - n_before
 
 
+def test_an_answer_that_was_cut_goes_on_as_if_it_had_not_been(opened: Open, tiny: Tiny) -> None:
+    greedy = GenerateParams(temperature=0, max_tokens=30, ignore_eos=True)
+    asked = [SYSTEM, user("hello there")]
+    with opened().session() as pooled, Session.open(tiny("llama", "Q4_0"), n_ctx=N_CTX) as alone:
+        for session in (pooled, alone):
+            text, ids, *_ = joined(session.chat(asked, greedy))
+            for n in range(5, 30):
+                begun = joined(session.chat(asked, dataclasses.replace(greedy, max_tokens=n)))[0]
+                if "\ufffd" not in begun:
+                    break
+            cut = [*asked, {"role": "assistant", "content": begun}]
+            rest = joined(session.chat(cut, greedy, go_on=True))
+            assert session.stats.prompt_tokens - session.stats.cached_tokens == 1
+            assert (begun + rest[0]).startswith(text) and rest[1][: 30 - n] == ids[n:]
+
+
 def test_sessions_of_one_pool_share_what_they_begin_with(opened: Open) -> None:
     pool = opened()
     one, other = pool.session(), pool.session()
@@ -287,6 +303,9 @@ def test_a_base_model_continues(opened: Open) -> None:
     answer = joined(session.chat([user("Once")], PARAMS))
     assert session.notes == ("tiny is a base model: it continues the text",)
     assert answer == joined(pool.session().complete("Once", PARAMS))
+    cut = [user("Once"), {"role": "assistant", "content": " upon"}]
+    rest = joined(session.chat(cut, PARAMS, go_on=True))
+    assert rest == joined(pool.session().complete("Once upon", PARAMS))
     list(session.chat([SYSTEM, user("Once")], PARAMS))
     assert session.notes[0].endswith("its instructions have no place")
 

@@ -87,6 +87,7 @@ def test_a_conversation_is_the_same(remote: RemoteSession, local: Session) -> No
         stats = session.stats
         talk.append((stats.prompt_tokens, stats.generated_tokens, stats.reasoning_tokens))
         assert stats.cached_tokens > 0 and stats.prompt_s > 0
+        talk.append(joined(session.chat(messages, PARAMS, go_on=True)))
         session.forget()
         talk.append(joined(session.chat(messages[:1], PARAMS)))
         talk.append(joined(session.complete("Once", PARAMS)))

@@ -57,7 +57,7 @@ async def session(http: HttpRequest) -> dict[str, Any]:
 
 @router.post("/answer")
 async def answer(http: HttpRequest) -> Lines:
-    """messages or prompt, params, think, store."""
+    """messages or prompt, params, think, store, go_on."""
     only_here(http)
     body = await read_object(http)
     lease = await _lease(http, body)
@@ -95,8 +95,9 @@ def _request(
     if info.chat_template is not None and (not isinstance(messages, list) or not messages):
         raise values.wrong("messages", messages, "a list of at least one message")
     return session_request.to_answer(
-        info, messages or [], params, body.get("think"), salt, transcripts, may_store=may_store
-    )
+        info, messages or [], params, body.get("think"), salt, transcripts,
+        may_store=may_store, go_on=values.flag(body, "go_on", False),
+    )  # fmt: skip
 
 
 def _params(text: str) -> GenerateParams:

@@ -16,7 +16,7 @@ from localllm.plain_text import escape, escape_line
 from localllm.tui.answering import Answering
 from localllm.tui.app import ChatApp, short_label
 from localllm.tui.conversations.kinds import Attachment, Conversation, Message, now
-from localllm.tui.dialogue import GO_ON, asked, kept_figures, parameters
+from localllm.tui.dialogue import asked, kept_figures, parameters
 from localllm.tui.queued import Queue
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView, Notice
@@ -218,11 +218,10 @@ class Talk(Screen[None]):
             return
         message = path[-1]  # as it is kept now
         messages = asked(conversation, path, self.app.described)
-        messages.append({"role": "user", "content": GO_ON})
         self.answer, self._before, self._thought = message, message.content, message.reasoning
         if view := self.transcript.view(message.id):
             await view.go_on()
-        self._run(Answering(session, messages, params, conversation.think))
+        self._run(Answering(session, messages, params, conversation.think, go_on=True))
 
     def _run(self, answering: Answering) -> None:
         assert self.answer is not None
@@ -293,6 +292,8 @@ class Talk(Screen[None]):
         if answering.error is not None:
             self._say_why(answering.error, answer.conversation)
         self.ended(answering, reason)
+        if reason == "stop" and text and (text, reasoning) == (self._before, self._thought):
+            self._tell(Notice("The model adds nothing to this answer"), answer.conversation)
         for note in answering.session.notes:
             self._tell(Notice(note), answer.conversation)
         if answering.error is not None or answering.stopping:
