@@ -76,6 +76,8 @@ def _answer(connection: socket.socket, script: Script) -> None:
         while (line := file.readline().decode().strip()) != "":
             lines.append(line)
         script.heads.append("\n".join(lines))
+        if not lines:
+            return  # a client that only looked whether somebody listens
         if lines[0].startswith("GET"):
             connection.sendall(script.models)
             return

@@ -62,7 +62,7 @@ def test_what_it_takes_beside_its_weights_counts(
     offer = dataclasses.replace(OFFER, in_place=(path,))
     assert "enough to run it (" in pull_outlook.of_offer(offer).memory
     small = Room(memory_bytes=size + 1000, free_bytes=size + 1000)
-    monkeypatch.setattr(Room, "here", classmethod(lambda cls: small))
+    monkeypatch.setattr(Room, "here", classmethod(lambda cls, freed_bytes=0: small))
     said = pull_outlook.of_offer(offer).memory
     assert said.startswith("it will not run at this moment: the model needs "), said
     entry = next(iter(load()))
