@@ -386,10 +386,8 @@ class Talk(Screen[None]):
         """The title, and the line above the editor."""
         title = self.conversation.title if self.conversation else ""
         model = self.app.model_label or "no model"
-        line = Content(f"{escape_line(title[:200]) or 'New chat'} · {model}")
-        # Without a layout, which would go over every message, at each drawing of an answer.
-        self._title.update(line, layout=False)
-        self._status.update(Content(self._status_line()), layout=False)
+        self._title.update(Content(f"{escape_line(title[:200]) or 'New chat'} · {model}"))
+        self._status.update(Content(self._status_line()))
 
     def _status_line(self) -> str:
         parts = []
