@@ -28,7 +28,7 @@ from localllm.engine.memory_plan import (
 from localllm.engine.paged import PagedEngine
 from localllm.engine.runner import Model, Runner
 from localllm.errors import ArgumentError, OutOfMemoryError
-from localllm.store.digest import file_state, sampled_digest
+from localllm.store.digest import modified_at, sampled_digest
 from localllm.store.inspect import GgufFile
 from localllm.text.beside_template import Choice, choose
 from localllm.text.chat_template import ChatTemplate
@@ -121,6 +121,7 @@ class Parts:
     weight_bytes: int
     arithmetic: int  # version of the engine's arithmetic, 0 if it promises none
     engine_version: str
+    modified: tuple[int, ...] = ()  # see `modified_at`; before anything of the file was read
 
     @property
     def name(self) -> str:
@@ -140,8 +141,10 @@ class Parts:
 
     @cached_property
     def file_state(self) -> str:
-        """Whatever is kept of answers for later must have been made with the same."""
-        return file_state(self.path)
+        """Whatever is kept of answers for later must have been made with the same: a sample of the
+        bytes, and the time, for bytes that the sample leaves out. A file that is replaced while it
+        is loaded has the time of one and the sample of the other, as no later load has."""
+        return f"{self.digest} {self.modified}"
 
 
 def open_parts(
@@ -170,9 +173,13 @@ def open_parts(
 
         return open_llama_cpp(path, options, progress, say)
 
+    modified = modified_at(path)
     if options.engine != "auto":
-        return native() if options.engine == "native" else second()
-    return either(native, second, path=path, say=say)
+        parts = native() if options.engine == "native" else second()
+    else:
+        parts = either(native, second, path=path, say=say)
+    parts.modified = modified
+    return parts
 
 
 def plan_load(blueprint: Blueprint, options: OpenOptions, n_sequences: int, room: Room) -> LoadPlan:

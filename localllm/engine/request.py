@@ -107,7 +107,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None  # None: it only continues texts
     digest: str = ""
-    file_state: str = ""  # see `store.digest.file_state`
+    file_state: str = ""  # see `Parts.file_state`
     architecture: str = ""
     quantization: str = ""
     n_params: int = 0

@@ -43,15 +43,13 @@ def sampled_digest(path: Path) -> str:
     return f"sample:{hashed.hexdigest()}"
 
 
-def file_state(path: Path) -> str:
-    """Changes with every way in which the files of a model can become others between two loads: the
-    sample of their bytes, and their times, for bytes that the sample leaves out. Raises
-    `FileError`."""
+def modified_at(path: Path) -> tuple[int, ...]:
+    """When each file of a model was written last, in nanoseconds; none if they cannot be looked
+    at."""
     try:
-        times = [part.stat().st_mtime_ns for part in _parts(path)]
-    except OSError as e:
-        raise FileError(f"cannot read {path}: {e.strerror or e}") from e
-    return f"{sampled_digest(path)} {times}"
+        return tuple(part.stat().st_mtime_ns for part in _parts(path))
+    except OSError:
+        return ()
 
 
 def full_digest(path: Path, progress: Callable[[float], None] = lambda share: None) -> str:

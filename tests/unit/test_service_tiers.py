@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from localllm.engine import loop
 from localllm.engine.cost_curve import CostCurve
 from localllm.engine.disk_tier import DiskTier, Fetch
 from localllm.engine.kv_tier import KvTiers, TierOptions
-from localllm.engine.open import OpenOptions, open_parts
+from localllm.engine.open import OpenOptions, Parts, open_parts
 from localllm.engine.request import Failed, Finished, Piece, Request
 from localllm.engine.service import NativeService
 from localllm.errors import CancelledError
@@ -151,6 +152,28 @@ def test_a_file_that_was_replaced_finds_nothing_of_the_one_before(served: Open) 
         path.write_bytes(before)
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     assert ask(served(), prompt=first)[1].usage.cached_tokens == 149
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_keeps_nothing_for_the_other(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    shutil.copy(tiny("llama", "Q4_0"), path)
+    os.utime(path, (1, 1))
+
+    def parts() -> Parts:
+        return open_parts(path, OpenOptions("native", n_ctx=N_CTX, n_threads=1), n_sequences=2)
+
+    before, during = parts(), parts()
+    states = {before.file_state}  # the other one is asked when the file is not the same any more
+    shutil.copy(tiny("qwen3", "Q4_0"), tmp_path / "new")
+    os.utime(tmp_path / "new", (2, 2))
+    (tmp_path / "new").replace(path)
+    after = parts()
+    states |= {during.file_state, after.file_state}
+    for each in (before, during, after):
+        each.engine.close()
+    assert len(states) == 3
 
 
 def test_what_may_not_be_stored_reaches_no_tier(served: Open) -> None:
