@@ -281,14 +281,15 @@ class Talk(Screen[None]):
         view = self.transcript.view(answer.id)
         if answering.stopping and reason == "error":
             reason, answering.error = "cancelled", None
-        self.app.store.finish(
-            answer.id, text, reasoning, finish_reason=reason,
-            stats=kept_figures(answering.session.stats),
-        )  # fmt: skip
+        stats = kept_figures(answering.session.stats)
+        self.app.store.finish(answer.id, text, reasoning, finish_reason=reason, stats=stats)
+        whole = dataclasses.replace(
+            answer, content=text, reasoning=reasoning, finish_reason=reason, stats=stats
+        )
         if not text and not reasoning:
             await self._take_back(answer, view)
         elif view is not None:
-            await view.end(self.fresh(answer))
+            await view.end(self.fresh(whole))
         if answering.error is not None:
             self._say_why(answering.error, answer.conversation)
         self.ended(answering, reason)
@@ -360,7 +361,8 @@ class Talk(Screen[None]):
     # ---- what is said
 
     def fresh(self, message: Message) -> Message:
-        """A message with its siblings, as it is kept now."""
+        """A message with its siblings, as it is kept now; as it was given where it is not kept, in
+        the moment in which the file was removed, say."""
         try:
             opened = self.app.store.open(message.conversation)
         except ArgumentError:  # another program deleted it
