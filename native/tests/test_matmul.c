@@ -14,7 +14,7 @@ static matrix make_matrix(int32_t type, int64_t n_rows, int64_t n_cols) {
     matrix m = {{f, n_rows, n_cols, NULL, NULL}, {f, n_rows, n_cols, NULL, NULL}, NULL, NULL};
     uint64_t row_bytes = llm_row_bytes(f, n_cols);
     m.raw_bytes = malloc((size_t)(row_bytes * (uint64_t)n_rows));
-    m.panel_bytes = malloc((size_t)llm_panel_bytes(&m.raw));
+    m.panel_bytes = guarded_bytes((size_t)llm_panel_bytes(&m.raw), 0);
     random_blocks(f, m.raw_bytes, n_rows * n_cols / f->block_elements);
     m.raw.raw = m.raw_bytes;
     llm_pack_panels(&m.raw, 0, (n_rows + 15) / 16, m.panel_bytes);
@@ -24,7 +24,7 @@ static matrix make_matrix(int32_t type, int64_t n_rows, int64_t n_cols) {
 
 static void free_matrix(matrix *m) {
     free(m->raw_bytes);
-    free(m->panel_bytes);
+    guarded_bytes_free(m->panel_bytes, (size_t)llm_panel_bytes(&m->raw), "panels");
 }
 
 /* y [n][n_rows] = x [n][n_cols] times w. */

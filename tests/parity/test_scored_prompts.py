@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from reference.engine import random_tokens, runner_of
 from reference.llama_oracle import LlamaOracle
+from reference.tolerances import ONE_LOGIT
 
 from localllm.engine.runner import Feed, Model
 
 N_TOKENS = 150
 TOP = 5
-#: As logits may differ in test_tiny, in parts of their spread; a single one by some times that.
-TOLERANCE = 4 * 5e-3
 
 
 @pytest.mark.parametrize("arch", ["llama", "qwen3", "gemma3"])
@@ -26,7 +25,7 @@ def test_scores_are_llama_cpps(tiny: Callable[[str, str], Path], arch: str) -> N
         logits = oracle.forward(tokens).astype(np.float64)[:-1]
     top = logits.max(axis=1, keepdims=True)
     theirs = logits - top - np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
-    limits = TOLERANCE * logits.std(axis=1)
+    limits = ONE_LOGIT.value * logits.std(axis=1)
     with Model.load(path) as model, runner_of(model, max_sequences=3) as runner:
         feed = Feed(runner.new_sequence(), tokens, next_tokens=[*tokens[1:], -1])
         rows = runner.step([feed], n_next_logprobs=TOP).next_logprobs[0]

@@ -48,6 +48,11 @@ LLAMA_BY_FAMILY: dict[str, Tolerance] = {
 LLAMA_QUANTIZED = Tolerance(4e-2, 1e-1, "llama.cpp rounds activations in its own way, NumPy not")
 ENGINE_AND_LLAMA = Tolerance(5e-3, 5e-3, "F32 weights; our cache is f16, llama.cpp's f32")
 
+ONE_LOGIT = Bound(
+    4 * ENGINE_AND_LLAMA.median,
+    "a single one, in parts of a position's standard deviation: some times the root mean square",
+)
+
 LOGPROB = Bound(1e-5, "log probabilities: f32 logits of about 10, sums in double")
 LLAMA_LOGPROB = Bound(1e-3, "log probabilities of the first tokens in F32; f16 and f32 caches")
 SYNTHETIC_CORRELATION = Bound(
