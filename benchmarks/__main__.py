@@ -164,16 +164,28 @@ def _count(least: int, most: int) -> Callable[[str], int]:
     """The argparse type of a count."""
 
     def count(text: str) -> int:
-        if not text.lstrip("-").isdigit() or not least <= int(text) <= most:
+        if not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from {least} to {most}")
         return int(text)
 
     return count
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 1e6:  # nan is no number of seconds either
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number of seconds, of up to 1e6")
+    return seconds
+
+
 def _rival_folder(text: str) -> Path:
     folder = Path(text)
-    if not any(folder.glob("*llama*")):
+    if not any(
+        each.is_file() for end in ("so", "dylib", "dll") for each in folder.glob(f"*llama.{end}")
+    ):
         raise argparse.ArgumentTypeError(f"{text!r} holds no library of llama.cpp")
     return folder
 
@@ -255,7 +267,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--no-rival", action="store_true", help="our engine alone")
     add(
         "--rival-seconds",
-        type=float,
+        type=_seconds,
         default=RIVAL_SECONDS,
         metavar="S",
         help="what the rival may take for a row [%(default)g]",
@@ -329,8 +341,17 @@ def _begin(argv: list[str]) -> tuple[argparse.Namespace, list[Row]]:
         rows = report.rows_since(report.csv_path(), begun.time, commit)
         print(f"goes on with: {' '.join(begun.argv) or 'all sections'}", file=sys.stderr)
     elif not args.no_csv:
-        Begun(report.now(), commit, argv).write(BEGUN)
+        try:
+            Begun(report.now(), commit, argv).write(BEGUN)
+        except OSError as e:
+            _not_kept(args, BEGUN, e)
     return args, rows
+
+
+def _not_kept(args: argparse.Namespace, path: Path, e: OSError) -> None:
+    """A run whose rows cannot be kept goes on without: the table at its end has them."""
+    args.no_csv = True
+    print(f"warning: rows are kept no more: {path}: {e.strerror}", file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -351,8 +372,12 @@ def main(argv: list[str] | None = None) -> int:
 
     def keep(row: Row) -> None:
         nonlocal path
-        if not args.no_csv:
+        if args.no_csv:
+            return
+        try:
             path = report.append_csv(describe(), [row])
+        except OSError as e:
+            _not_kept(args, report.csv_path(), e)
 
     try:
         for name, pieces in plan.items():

@@ -18,12 +18,13 @@ def check(name: str) -> None:
     """Raises `LocalLLMError` for a name that `path_of` could not know."""
     if name.startswith("synthetic:"):
         parts = name.split(":")
-        shapes, mixes = synthetic.SHAPES, synthetic.mix_names()
-        if len(parts) != 3 or parts[1] not in shapes or parts[2] not in mixes:
-            raise ArgumentError(
-                f"{name!r} is no synthetic:SHAPE:MIX with one of the shapes {', '.join(shapes)} "
-                f"and one of the mixes {', '.join(mixes)}"
-            )
+        if len(parts) != 3 or parts[1] not in synthetic.SHAPES:
+            shapes = ", ".join(synthetic.SHAPES)
+            raise ArgumentError(f"{name!r} is no synthetic:SHAPE:MIX; the shapes are {shapes}")
+        try:
+            synthetic.mix_types(parts[2])
+        except ValueError as e:
+            raise ArgumentError(str(e)) from None
     elif name.endswith(".gguf") or "/" in name:
         if not Path(name).is_file():
             raise ArgumentError(f"there is no file {name!r}")

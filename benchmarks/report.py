@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import platform
 import re
 import subprocess
@@ -121,9 +122,13 @@ def columns() -> list[str]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """The rows of a file as text; columns that an older file lacks are empty."""
+    """The rows of a file as text; columns that an older file lacks are empty. Lines that a full
+    disk or a kill cut are left out."""
     with path.open(newline="", encoding="utf-8") as f:
-        return [dict.fromkeys(columns(), "") | row for row in csv.DictReader(f)]
+        lines = csv.reader(f)
+        head = next(lines, [])
+        whole = (dict(zip(head, line, strict=True)) for line in lines if len(line) == len(head))
+        return [dict.fromkeys(columns(), "") | row for row in whole]
 
 
 def csv_path() -> Path:
@@ -150,14 +155,27 @@ def _is_todays(path: Path) -> bool:
 
 
 def _write(path: Path, mode: str, cells: Sequence[dict[str, str]], *, header: bool = False) -> None:
-    """All lines in one write, so that a run that is killed leaves whole ones."""
+    """All lines in one write, so that a run that is killed leaves whole ones; a disk that is full
+    leaves none of them."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns(), lineterminator="\n")
     if header:
         writer.writeheader()
     writer.writerows(cells)
-    with path.open(mode, newline="", encoding="utf-8") as f:
-        f.write(text.getvalue())
+    had = path.stat().st_size if mode == "a" else 0
+    try:
+        with path.open(f"{mode}b") as f:
+            f.write(b"\n" * _is_cut(path) + text.getvalue().encode())
+    except OSError:
+        os.truncate(path, had)
+        raise
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether the last line has no end."""
+    with path.open("rb") as f:
+        f.seek(max(0, path.stat().st_size - 1))
+        return f.read() not in (b"", b"\n")
 
 
 def _cell(value: object) -> str:
@@ -167,12 +185,12 @@ def _cell(value: object) -> str:
 
 
 def latest(path: Path) -> list[Row]:
-    """The newest row of each test and subject in a CSV file, of the instruction set and the number
-    of threads that ran last: others do not belong into one picture."""
-    rows = list(read_csv(path))
+    """The newest row of each test and subject in a CSV file, of the commit, the instruction set and
+    the number of threads that ran last: others do not belong into one picture."""
+    rows = read_csv(path)
     newest: dict[tuple[str, str], Row] = {}
     for cells in rows:
-        if (cells["isa"], cells["n_threads"]) != (rows[-1]["isa"], rows[-1]["n_threads"]):
+        if any(cells[of] != rows[-1][of] for of in ("commit", "isa", "n_threads")):
             continue
         newest.pop((cells["test"], cells["subject"]), None)
         newest[cells["test"], cells["subject"]] = _row(cells)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from localllm.engine import machine
 
 if TYPE_CHECKING:  # only the child loads llama.cpp
     from benchmarks.rival import Rival
@@ -89,11 +90,9 @@ class Variants:
 
 
 def _is_small(path: Path) -> bool:
-    """Whether all variants of a file fit into a half of the machine's memory."""
-    if not hasattr(os, "sysconf"):
-        return False
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 2 * 2 * len(_VARIANTS) * path.stat().st_size < memory  # repacked weights are a copy
+    """Whether all variants of a file fit into a half of the memory that this process may have."""
+    copies = 2 * len(_VARIANTS)  # repacked weights are one more
+    return 2 * copies * path.stat().st_size < machine.facts().memory_bytes
 
 
 def _serve(pipe: Connection, path: Path, thorough: bool, options: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from localllm import native
 from localllm.engine import machine
 from localllm.native import ffi, lib
 
+READ_BYTES = 1 << 30
 READ, INT8 = "read GB/s", "int8 Gop/s"
 
 
@@ -25,7 +26,9 @@ class Threads:
         )
         self.count: int = lib.llm_threads_count(self.handle)
 
-    def read_gb_per_s(self, n_bytes: int = 1 << 30) -> float:
+    def read_gb_per_s(self, n_bytes: int = READ_BYTES) -> float:
+        """Of n_bytes, or of what `machine.roof_bytes` leaves of them."""
+        n_bytes = machine.roof_bytes(n_bytes)
         out = ffi.new("double *")
         native.call(lib.llm_roof_bandwidth, self.handle, n_bytes, out)
         return float(out[0])
@@ -66,6 +69,8 @@ def measure(threads: Threads, n_looks: int = 3) -> Iterator[Row]:
         best[""] = max(best[""], threads.read_gb_per_s())
         for isa in isas:
             best[isa] = max(best[isa], threads.int8_gop_per_s(isa))
-    yield Row("roof", "read of 1 GiB", "GB/s", best[""])
+    n_bytes = machine.roof_bytes(READ_BYTES)
+    note = "" if n_bytes == READ_BYTES else f"of {n_bytes >> 20} MiB: memory is short"
+    yield Row("roof", "read of 1 GiB", "GB/s", best[""], note=note)
     for isa in isas:
         yield Row("roof", _dot(isa), "Gop/s", best[isa])

@@ -264,7 +264,7 @@ def main() -> int:
     begin = time.perf_counter()
     try:
         write(args.path, shape, args.mix, args.identity_layers, args.seed)
-    except ValueError as e:
+    except (ValueError, OSError) as e:
         parser.error(str(e))
     seconds = time.perf_counter() - begin
     print(f"{args.path}: {args.path.stat().st_size / 1e6:.0f} MB in {seconds:.1f} s")

@@ -86,10 +86,17 @@ def _of_glibc(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
+def roof_bytes(n_bytes: int = ROOF_BYTES) -> int:
+    """How much of n_bytes the bandwidth can be measured on: at most half of what is free, since a
+    memory group kills whoever takes more than is there."""
+    return max(1 << 20, min(n_bytes, facts().free_bytes // 2))
+
+
 def measure_roofs(n_threads: int = 0, n_bytes: int = ROOF_BYTES) -> Roofs:
-    """Measures the memory bandwidth and the integer speed: about a second. n_threads 0: the
-    default. Raises `OutOfMemoryError` if n_bytes cannot be had."""
+    """Measures the memory bandwidth, on `roof_bytes` of n_bytes, and the integer speed: about a
+    second. n_threads 0: the default. Raises `OutOfMemoryError` if so much cannot be had."""
     lib = native.lib
+    n_bytes = roof_bytes(n_bytes)
     threads = native.create(
         "llm_threads *", lib.llm_threads_create, lib.llm_threads_destroy, n_threads
     )

@@ -32,7 +32,7 @@ static void multiply(const char *isa, const llm_weight *w, const float *x, int32
     const llm_kernels *k = llm_kernels_of(isa);
     llm_act_kind kind = w->format->act;
     const size_t n_act_bytes = (size_t)llm_acts_bytes(kind, n, w->n_cols);
-    const size_t n_scratch_bytes = (size_t)k->matmul_scratch(w->n_cols);
+    const size_t n_scratch_bytes = (size_t)k->matmul_scratch();
     uint8_t *memory = guarded_bytes(n_act_bytes, 0), *scratch = guarded_bytes(n_scratch_bytes, 0);
     llm_acts a = {0};
     llm_acts_place(&a, kind, n, w->n_cols, memory);

@@ -233,3 +233,25 @@ def test_step_keys_are_the_rows() -> None:
     seconds = {n: [1.0, 1.0] for n in (1, 4)}
     rows = steps.rows("m", steps.FORMS[1], seconds, seconds, {1: "a", 4: "b"}, "")
     assert [(r.test, r.subject) for r in rows] == steps.keys("m", steps.FORMS[1], [4])
+
+
+def test_rows_that_cannot_be_kept_are_shown_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], results: Path
+) -> None:
+    (results / "file").write_text("", encoding="utf-8")
+    monkeypatch.setattr(bench, "BEGUN", results / "file" / "run.json")  # below what is no folder
+    sections(monkeypatch, a=piece("one", "two"))
+    assert bench.main([]) == 0
+    out, err = capsys.readouterr()
+    assert "one" in out and "two" in out
+    assert err.count("warning: rows are kept no more") == 1
+
+    def full(run: report.Run, rows: list[Row]) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bench, "BEGUN", results / "run.json")
+    monkeypatch.setattr(report, "append_csv", full)
+    assert bench.main([]) == 0
+    out, err = capsys.readouterr()
+    assert "one" in out and "two" in out
+    assert err.count("No space left on device") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ import benchmarks.__main__ as bench
 from benchmarks import pairs, plots, pool, report, rival_process, roofs, speed, steps
 from benchmarks.pairs import Engines
 from benchmarks.report import Row, Run
+from localllm.engine import machine
 from localllm.store.work import Work
 
 RUN = Run("2026-01-01T00:00:00+00:00", "abc1234", "some-cpu", "avx2", 2, "AVX2")
@@ -237,3 +239,57 @@ def test_a_quota_that_cannot_be_set_leaves_a_note(monkeypatch: pytest.MonkeyPatc
     (row,) = pool._quota_rows("m", Path("m.gguf"), 1.5, 2, 1, 0.1)
     assert (row.test, row.ours) == ("quota of 1.5 CPUs, default", None)
     assert "may not make a control group" in row.note
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    row = Row("prefill", "m", "tok/s", 1.0)
+    path = report.append_csv(RUN, [row], tmp_path)
+    size, limits = path.stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            report.append_csv(RUN, [row], tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.stat().st_size == size
+    report.append_csv(RUN, [row], tmp_path)
+    assert len(report.read_csv(path)) == 2
+
+
+def test_a_line_that_a_kill_cut_is_left_out_and_spoils_no_other(tmp_path: Path) -> None:
+    row = Row("prefill", "m", "tok/s", 1.0)
+    path = report.append_csv(RUN, [row, row], tmp_path)
+    with path.open("r+b") as f:
+        f.truncate(path.stat().st_size - 30)
+    assert len(report.read_csv(path)) == 1
+    report.append_csv(RUN, [row], tmp_path)
+    assert len(report.read_csv(path)) == 2
+    assert [each.ours for each in report.latest(path)] == [1.0]
+
+
+def test_one_picture_shows_one_commit(tmp_path: Path) -> None:
+    old, new = Row("prefill", "m", "tok/s", 1.0), Row("decode", "m", "tok/s", 2.0)
+    report.append_csv(RUN, [old], tmp_path)
+    path = report.append_csv(replace(RUN, commit="def5678"), [new], tmp_path)
+    assert report.latest(path) == [new]
+
+
+def test_a_file_is_small_beside_what_its_process_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1000))
+    for memory, small in ((16_001, True), (16_000, False)):
+        facts = replace(machine.facts(), memory_bytes=memory)
+        monkeypatch.setattr(machine, "facts", lambda facts=facts: facts)
+        assert rival_process._is_small(path) == small
+
+
+def test_the_read_roof_takes_at_most_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = replace(machine.facts(), free_bytes=64 << 20)
+    monkeypatch.setattr(machine, "facts", lambda: facts)
+    assert machine.roof_bytes(1 << 30) == 32 << 20 and machine.roof_bytes(1 << 20) == 1 << 20
+    assert machine.measure_roofs(1).n_bytes == 32 << 20
+    read = next(iter(roofs.measure(roofs.Threads(1), 1)))
+    assert read.subject == "read of 1 GiB" and read.note == "of 32 MiB: memory is short"

@@ -33,7 +33,7 @@ typedef struct llm_acts {
     int64_t k; /* inputs */
     const float *x; /* [n][k], LLM_ACT_F32 */
     int64_t ldx;    /* floats between rows of x */
-    int8_t *q[3];   /* per kind (Q32, Q256): [ceil(k / 256)][n][256] */
+    int8_t *q[LLM_N_ACT_KINDS]; /* per kind (Q32, Q256): [ceil(k / 256)][n][256] */
     llm_act32 *a32;   /* [ceil(k / 256)][n] */
     llm_act256 *a256; /* [k / 256][n] */
 } llm_acts;
@@ -61,7 +61,7 @@ typedef struct llm_attn {
     int32_t window;       /* 0: all; else a query at p sees p - window < key <= p */
     float scale;          /* on q . k */
     float softcap;        /* 0: none; else c * tanh(s / c) */
-    const float *q[64];   /* [n_rows] pointers to [head_dim] */
+    const float *q[LLM_ATTN_ROWS]; /* [n_rows] pointers to [head_dim] */
 } llm_attn;
 
 /* Online-softmax state of n rows: o [n][head_dim] unnormalized, m [n] maximum, l [n] sum. */
@@ -77,10 +77,10 @@ typedef struct llm_kernels {
     void (*quantize)(llm_acts *x, llm_act_kind kind, int32_t t, int64_t begin, int64_t end);
     /* matmul.c. */
     /* y[t * ldy + r] for tokens 0..n-1 and the rows of panels [panel_begin, panel_end). scratch:
-     * matmul_scratch(k) bytes, 64-aligned, one per thread. */
+     * matmul_scratch() bytes, 64-aligned, one per thread. */
     void (*matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin, int64_t panel_end,
                    float *y, int64_t ldy, uint8_t *scratch);
-    uint64_t (*matmul_scratch)(int64_t k);
+    uint64_t (*matmul_scratch)(void);
 
     /* attention.c. Writes one token's head into a block; slot is pos % 32. */
     void (*kv_write)(uint8_t *k_block, uint8_t *v_block, int32_t kv_type, int32_t head_dim,

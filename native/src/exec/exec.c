@@ -29,9 +29,9 @@ static void take_acts(bump *b, uint8_t **acts, int32_t n, int64_t k) {
     }
 }
 
-static void lay_out_thread(llm_exec *e, llm_thread_scratch *s, bump *b, int64_t k) {
+static void lay_out_thread(llm_exec *e, llm_thread_scratch *s, bump *b) {
     int64_t rows = LLM_ATTN_ROWS, dim = e->dim;
-    s->matmul = take(b, e->m->kernels->matmul_scratch(k));
+    s->matmul = take(b, e->m->kernels->matmul_scratch());
     s->q = take_floats(b, rows * dim);
     s->out = take_floats(b, rows * dim);
     llm_attn_state *states[] = {&s->sum, &s->part};
@@ -51,7 +51,6 @@ static void lay_out(llm_exec *e, bump *b) {
     int64_t q_width = (int64_t)h->n_heads * h->head_dim;
     int64_t kv_width = (int64_t)h->n_kv_heads * h->head_dim;
     e->in_width = (int32_t)max_i64(h->n_embd, q_width);
-    int64_t k = max_i64(e->in_width, h->n_ff);
     e->x = take_floats(b, n * h->n_embd);
     e->in = take_floats(b, n * e->in_width);
     e->delta = take_floats(b, n * h->n_embd);
@@ -77,7 +76,7 @@ static void lay_out(llm_exec *e, bump *b) {
     e->scratch = take(b, (uint64_t)e->n_threads * sizeof *e->scratch);
     for (int32_t i = 0; i < e->n_threads; i++) {
         llm_thread_scratch measured;
-        lay_out_thread(e, b->base ? &e->scratch[i] : &measured, b, k);
+        lay_out_thread(e, b->base ? &e->scratch[i] : &measured, b);
     }
     for (int32_t i = 0; i < e->m->n_groups; i++) {
         e->plan[i].tiles = take(b, (uint64_t)n * sizeof(llm_tile));

@@ -114,7 +114,7 @@ llm_status llm_op_matmul(llm_threads *t, const char *isa, const llm_op_weight *w
 
     int64_t k = w->w.n_cols;
     uint64_t act_bytes = llm_acts_bytes(w->w.format->act, n, k);
-    uint64_t scratch_bytes = kernels->matmul_scratch(k);
+    uint64_t scratch_bytes = kernels->matmul_scratch();
     uint64_t total = act_bytes + scratch_bytes * (uint64_t)llm_threads_count(t);
     uint8_t *memory = llm_os_alloc(total);
     if (!memory) return llm_fail(err, LLM_E_MEMORY, "op matmul: %" PRIu64 " bytes refused", total);

@@ -19,7 +19,7 @@ enum {
     TOKENS = LLM_BLOCK_TOKENS,
     K_CHUNK = 128,               /* dims of q and K handled at once */
     V_CHUNK = 256,               /* dims of V converted at once */
-    Q_FLOATS = 64 * K_CHUNK,     /* q of the rows handled in one pass */
+    Q_FLOATS = LLM_ATTN_ROWS * K_CHUNK,     /* q of the rows handled in one pass */
     DIRECT_ROWS = 8 < VF_TILE_ROWS ? 8 : VF_TILE_ROWS, /* up to so many rows convert on the fly */
     MAX_BLOCKS = 4, /* of a run */
     RUN_UNITS = 16, /* a run has so many units, or one block */

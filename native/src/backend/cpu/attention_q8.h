@@ -7,7 +7,7 @@
 #include "backend/kernels.h"
 
 enum {
-    LLM_Q8_VALUES = 64 * 128, /* most rows * dims of a pass */
+    LLM_Q8_VALUES = LLM_ATTN_ROWS * 128, /* most rows * dims of a pass */
     LLM_Q8_GROUPS = LLM_Q8_VALUES / 32, /* most rows * groups of 32 dims of a run of blocks */
 };
 

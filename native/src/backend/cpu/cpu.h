@@ -12,7 +12,7 @@ void LLM_FN(quantize)(llm_acts *a, llm_act_kind kind, int32_t t, int64_t begin, 
 /* matmul.c */
 void LLM_FN(matmul)(const llm_weight *w, const llm_acts *x, int64_t panel_begin, int64_t panel_end,
                     float *y, int64_t ldy, uint8_t *scratch);
-uint64_t LLM_FN(matmul_scratch)(int64_t k);
+uint64_t LLM_FN(matmul_scratch)(void);
 double LLM_FN(int8_ops)(int64_t n_iterations);
 
 /* A run of up to LLM_GROUP panels for tokens [first, end) of x, at most LLM_STRIP. */

@@ -150,7 +150,12 @@ static void detect(cpu_features *f) { (void)f; }
 #include "llm_isas.h"
 #undef ISA
 
-enum { MAX_ISAS = 6 };
+#define ISA(isa) +1
+enum {
+    MAX_ISAS = 0
+#include "llm_isas.h"
+};
+#undef ISA
 
 /* What this CPU and this system allow, asked once. */
 typedef struct usable_isas {

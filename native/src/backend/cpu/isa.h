@@ -41,6 +41,18 @@
 #define LLM_INLINE static inline __attribute__((always_inline, unused))
 #endif
 
+/* Arrays of vectors are registers only if every index is a constant. Those of the scalar vectors
+ * stay in memory: unrolled they take minutes to compile. */
+#if LLM_FN(LLM_IS)
+#define LLM_UNROLL
+#elif defined(__clang__)
+#define LLM_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define LLM_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LLM_UNROLL
+#endif
+
 #if defined(__GNUC__)
 #define LLM_PREFETCH(p) __builtin_prefetch(p)
 #define LLM_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2) /* past the first level */

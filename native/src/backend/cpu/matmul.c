@@ -1,10 +1,7 @@
 /* matmul.c: walks the panels of a matrix; the int8 roof of this instruction set. */
 #include "backend/cpu/tile.h"
 
-uint64_t LLM_FN(matmul_scratch)(int64_t k) {
-    (void)k; /* a superblock at a time, whatever the width */
-    return (sizeof(llm_scratch) + 63) / 64 * 64;
-}
+uint64_t LLM_FN(matmul_scratch)(void) { return (sizeof(llm_scratch) + 63) / 64 * 64; }
 
 #define LLM_STRIP_BYTES (1 << 20) /* of a strip's activations, if they are more than the least */
 #define LLM_LEAST_STRIP 64        /* tokens */

@@ -167,6 +167,37 @@ LLM_INLINE void few_tiles32(const llm_unpacking *u, const llm_panel_job *job, in
 
 #endif
 
+/* Sets up the AMX tiles if the job has enough tokens for them. */
+LLM_INLINE llm_cut cut_begin(const llm_panel_job *job) {
+#ifdef LLM_TILES
+    if (job->x->n >= LLM_TILES) {
+        tiles_open(32, LLM_TILES);
+        return (llm_cut){LLM_TILES, true};
+    }
+#endif
+    (void)job;
+    return (llm_cut){LLM_TILE, false};
+}
+
+/* Begins the first two products of a walk over the panels' superblock with a tile at q. */
+LLM_INLINE void cut_fill(llm_cut cut, llm_scratch *s, const int8_t *q) {
+#ifdef LLM_TILES
+    if (!cut.whole) return;
+    tiles_dot(0, s->unpacked[0].w, q);
+    tiles_dot(1, s->unpacked[0].w + 16 * 32, q + 32);
+    tiles_store(0, s->dots[0]);
+#else
+    (void)cut, (void)s, (void)q;
+#endif
+}
+
+LLM_INLINE void cut_end(llm_cut cut) {
+    (void)cut;
+#ifdef LLM_TILES
+    if (cut.whole) tiles_close();
+#endif
+}
+
 /* The unpacked superblock sb of the job's panels with its tokens. */
 LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t sb, int nb,
                        llm_cut cut) {
@@ -175,7 +206,7 @@ LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t
     const int8_t *q = job->x->q[LLM_ACT_Q32] + 256 * sb * job->x->n;
     const llm_act32 *a = job->x->a32 + sb * job->x->n;
     llm_token_tile t = tile_at(first, end, 0, cut);
-    cut_fill(cut, 32, s, q + 256 * t.first);
+    cut_fill(cut, s, q + 256 * t.first);
     for (int32_t at = first; at < end; at = t.first + t.n) {
         if (at > first) t = tile_after(t, end, cut);
         const int8_t *q_next = q + 256 * tile_after(t, end, cut).first;
@@ -200,7 +231,7 @@ LLM_INLINE void walk32(const llm_unpacking *u, const llm_panel_job *job, int64_t
 }
 
 LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
-    const llm_cut cut = cut_begin(job, 32);
+    const llm_cut cut = cut_begin(job);
     int64_t n_blocks = job->w->n_cols / 32;
     clear_sums(job, job->end - job->first + LLM_MOST_TOKENS);
     for (int64_t sb = 0; sb * 8 < n_blocks; sb++) {

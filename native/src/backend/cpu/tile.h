@@ -192,38 +192,6 @@ LLM_INLINE void ask_ahead(const uint8_t *p, const uint8_t *far, int n_bytes) {
     for (int at = 0; at < n_bytes; at += 64) vb_prefetch(p + LLM_NEAR + at);
 }
 
-/* Sets up the AMX tiles if the job has enough tokens for them. */
-LLM_INLINE llm_cut cut_begin(const llm_panel_job *job, const int group) {
-    llm_cut cut = {LLM_TILE, false};
-    (void)group, (void)job;
-#if defined(LLM_TILES)
-    if (job->x->n >= LLM_TILES) {
-        cut = (llm_cut){LLM_TILES, true};
-        tiles_open(group, LLM_TILES);
-    }
-#endif
-    return cut;
-}
-
-/* Begins the first two products of a walk over the panels' superblock with a tile at q. */
-LLM_INLINE void cut_fill(llm_cut cut, const int group, llm_scratch *s, const int8_t *q) {
-#ifdef LLM_TILES
-    if (!cut.whole) return;
-    tiles_dot(0, s->unpacked[0].w, q);
-    tiles_dot(1, s->unpacked[0].w + 16 * group, q + group);
-    tiles_store(0, s->dots[0]);
-#else
-    (void)cut, (void)group, (void)s, (void)q;
-#endif
-}
-
-LLM_INLINE void cut_end(llm_cut cut) {
-    (void)cut;
-#ifdef LLM_TILES
-    if (cut.whole) tiles_close();
-#endif
-}
-
 /* f(..., first, last, n) for each run of up to LLM_STREAMS panels, n tokens in all; ends the sums. */
 #define LLM_FEW_PANELS(job, f, ...)                                                                \
     {                                                                                              \

@@ -7,15 +7,6 @@
 
 #define LLM_FEW_REGISTERS 1 /* 16, and a vector of ours takes two */
 
-/* Arrays of vectors are registers only if every index is a constant. */
-#if defined(__clang__)
-#define LLM_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define LLM_UNROLL _Pragma("GCC unroll 16")
-#else
-#define LLM_UNROLL
-#endif
-
 typedef struct vb {
     __m256i lo, hi;
 } vb;

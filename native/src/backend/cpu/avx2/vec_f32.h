@@ -23,7 +23,6 @@ typedef struct vm {
 } vm; /* all bits of a lane */
 
 LLM_INLINE float vf_sqrt1(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
-LLM_INLINE float vf_f16_to_f32_1(uint16_t h) { return _cvtsh_ss(h); }
 LLM_INLINE uint16_t vf_f32_to_f16_1(float f) { return (uint16_t)_cvtss_sh(f, 0); }
 
 LLM_INLINE vf vf_pair(__m256 lo, __m256 hi) {

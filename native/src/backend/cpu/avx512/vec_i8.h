@@ -9,15 +9,6 @@
 #define LLM_TILE 14  /* 14 integer and 14 float accumulators, weights and scales: 31 of 32 zmm */
 #define LLM_FUSED 8 /* most tokens of the unpack-in-registers path */
 
-/* Arrays of vectors are registers only if every index is a constant. */
-#if defined(__clang__)
-#define LLM_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define LLM_UNROLL _Pragma("GCC unroll 16")
-#else
-#define LLM_UNROLL
-#endif
-
 typedef struct vb {
     __m512i v;
 } vb;

@@ -109,9 +109,3 @@ LLM_INLINE void many256(const llm_unpacking *u, llm_scale_reader read, const llm
     }
     store_strip(job, job->first, n);
 }
-
-LLM_INLINE bool on_few_tiles256(const llm_unpacking *u, llm_scale_reader read,
-                                const llm_panel_job *job) {
-    (void)u, (void)read, (void)job;
-    return false;
-}

@@ -111,8 +111,3 @@ LLM_INLINE void many32(const llm_unpacking *u, const llm_panel_job *job) {
     }
     store_strip(job, job->first, n);
 }
-
-LLM_INLINE bool on_few_tiles32(const llm_unpacking *u, const llm_panel_job *job) {
-    (void)u, (void)job;
-    return false;
-}

@@ -10,15 +10,6 @@
 #define LLM_TILE 4 /* with 8 rows at a time, 8 sums of each kind */
 #define LLM_FUSED 4 /* most tokens of the unpack-in-registers path */
 
-/* Arrays of vectors are registers only if every index is a constant. */
-#if defined(__clang__)
-#define LLM_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define LLM_UNROLL _Pragma("GCC unroll 16")
-#else
-#define LLM_UNROLL
-#endif
-
 typedef struct vb {
     uint8x16_t a, b, c, d;
 } vb;

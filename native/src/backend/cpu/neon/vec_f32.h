@@ -26,7 +26,6 @@ typedef struct vm { /* all bits of a lane */
 } vm;
 
 LLM_INLINE float vf_sqrt1(float x) { return sqrtf(x); }
-LLM_INLINE float vf_f16_to_f32_1(uint16_t h) { return llm_f16_to_f32(h); }
 LLM_INLINE uint16_t vf_f32_to_f16_1(float f) { return llm_f32_to_f16(f); }
 
 LLM_INLINE vf vf_set1(float x) {

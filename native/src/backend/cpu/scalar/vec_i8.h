@@ -10,7 +10,6 @@
 
 #define LLM_TILE 1  /* most tokens of one register tile */
 #define LLM_FUSED 1 /* most tokens of the unpack-in-registers path */
-#define LLM_UNROLL  /* arrays stay in memory; unrolled they take minutes to compile */
 
 typedef struct vb {
     uint8_t v[64];
