@@ -103,10 +103,10 @@ class ChatShape:
             choice["logprobs"] = {
                 "content": [
                     {
-                        **_entry(each.text, each.value, wishes.tokenizer.token_bytes(token)),
+                        **_entry(each.text, each.value, wishes.tokenizer.token_bytes(each.token)),
                         "top_logprobs": [_entry(text, value) for text, value in each.top],
                     }
-                    for token, each in _shown(wishes.tokenizer, chunks)
+                    for each in _shown(wishes.tokenizer, chunks)
                 ],
                 "refusal": None,
             }
@@ -230,13 +230,10 @@ def _choice(index: int, *, finish_reason: str | None = None, **body: Any) -> dic
     return {"index": index, **body, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _shown(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> list[tuple[int, TokenLogprobs]]:
+def _shown(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> list[TokenLogprobs]:
     """The tokens with log probabilities that are part of the text: not the one that ends it."""
     return [
-        (token, each)
-        for chunk in chunks
-        for token, each in zip(chunk.token_ids, chunk.logprobs, strict=False)
-        if token not in tokenizer.stop_ids
+        each for chunk in chunks for each in chunk.logprobs if each.token not in tokenizer.stop_ids
     ]
 
 
