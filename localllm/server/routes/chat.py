@@ -56,6 +56,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
     params = sampling.read_params(
         body, asked.lease.defaults, info.tokenizer.n_vocab, logprobs=n_logprobs
     )
+    of_prompt = sampling.prompt_logprobs(body)
     with_reasoning = values.flag(body, "include_reasoning", True)
     messages = _messages(body)
     effort = values.one_of(body, "reasoning_effort", _EFFORTS)
@@ -94,6 +95,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         may_store=asked.may_store,
         reasoning=info.chat_template.reasoning,
         opened=prompt.opens_reasoning,
+        prompt_logprobs=of_prompt,
     )
     told = partial(transcripts.add_answer, transcribed) if asked.may_store else None
     answering = state.answering(service)
@@ -103,6 +105,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         logprobs=n_logprobs,
         reasoning=with_reasoning,
         token_ids=asked.token_ids,
+        prompt_logprobs=of_prompt,
         n=asked.n,
     )
     more: dict[str, Any] = {}

@@ -42,7 +42,9 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
     state, body, service = state_of(http), asked.body, asked.lease.service
     info = service.info
     n_logprobs = sampling.completion_logprobs(body)
+    of_prompt = sampling.prompt_logprobs(body)
     echo = values.flag(body, "echo", False)
+    scored = [n for n in (of_prompt, n_logprobs if echo else None) if n is not None]
     params = sampling.read_params(
         body,
         asked.lease.defaults,
@@ -88,7 +90,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
             priority=asked.priority,
             salt=asked.salt,
             may_store=asked.may_store,
-            prompt_logprobs=n_logprobs if echo else None,
+            prompt_logprobs=max(scored, default=None),
         )
         for each in fitted
     ]
@@ -102,6 +104,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,
         token_ids=asked.token_ids,
+        prompt_logprobs=of_prompt,
         echo=tuple(echoes),
         n=asked.n,
     )
