@@ -176,6 +176,11 @@ class Service(Protocol):
 
     info: LoadedModel
 
+    @property
+    def lost(self) -> LocalLLMError | None:
+        """Why it answers nothing any more: another program cut the file short that its weights are
+        looked up in, or wrote to it. All requests of that moment have failed."""
+
     def submit(self, request: Request, emit: Emit) -> Ticket:
         """Queues a request. `emit` is called from the engine's thread and must not block. Raises
         `ContextFullError` or `ArgumentError` for what can never be served, `QueueFullError`."""

@@ -65,6 +65,7 @@ class SerialService:
 
     def __init__(self, parts: Parts, name: str, digest: str, max_queue: int = MAX_QUEUE) -> None:
         self._parts, self._max_queue = parts, max_queue
+        self.lost = None
         self.info = dataclasses.replace(loaded_model(parts, name, digest), max_requests=max_queue)
         self._lock = threading.Condition()
         self._waiting: list[_Ticket] = []

@@ -28,6 +28,7 @@ from localllm.errors import (
     ArgumentError,
     CancelledError,
     ContextFullError,
+    LocalLLMError,
 )
 from localllm.store.kv_cache import model_folder
 
@@ -123,6 +124,8 @@ class NativeService:
         with self._lock:
             if self._closed:
                 raise CancelledError("the server is stopping")
+            if self.lost is not None:
+                raise self.lost
             n_waiting = sum(each.began_s is None for each in self._jobs)
             scheduler = self._loop.scheduler
             n_seats = max(0, scheduler.max_sequences - len(scheduler.running))
@@ -134,6 +137,10 @@ class NativeService:
             self._arrived.append(job)
             self._lock.notify()
         return _Ticket(job, self)
+
+    @property
+    def lost(self) -> LocalLLMError | None:
+        return self._loop.lost
 
     def state(self) -> ServiceState:
         progress = self._progress()

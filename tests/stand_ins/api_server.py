@@ -64,6 +64,7 @@ class FakeService:
         self.tickets: list[FakeTicket] = []
         self.ended: list[FakeTicket] = []
         self.stalled_s = 0.0
+        self.lost = None
 
     def submit(self, request: Request, emit: Emit) -> FakeTicket:
         if len(request.prompt) >= self.info.n_ctx:

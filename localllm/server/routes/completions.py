@@ -13,9 +13,17 @@ from localllm.server import truncate
 from localllm.server.errors import RequestError
 from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
-from localllm.server.shapes import Frame, TextShape, Wishes
+from localllm.server.shapes import TextShape, Wishes
 from localllm.server.sse import HttpAnswer
-from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, in_lane, state_of
+from localllm.server.state import (
+    MAX_CHOICES,
+    Asked,
+    answer_of,
+    answered,
+    body_of,
+    in_lane,
+    state_of,
+)
 from localllm.server.text_logprobs import echoed
 from localllm.server.truncate import Fitted
 from localllm.text.tokenizer import Tokenizer
@@ -108,17 +116,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         echo=tuple(echoes),
         n=asked.n,
     )
-    return HttpAnswer(
-        answering,
-        Frame(TextShape(wishes), asked.lease.name, more),
-        state.metrics,
-        asked.lease.release,
-        n=asked.n,
-        n_requests=len(requests),
-        headers=asked.headers,
-        stream=asked.stream,
-        include_usage=asked.include_usage,
-    )
+    return answer_of(state, asked, answering, TextShape(wishes), more, len(requests))
 
 
 Prompt = str | list[int]
