@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from localllm.errors import ContextFullError
+
 if TYPE_CHECKING:
     from localllm.engine.exchange import Chunk
     from localllm.engine.kept_conversations import KeptAt
@@ -125,6 +127,11 @@ class LoadedModel:
     recommended: Mapping[str, Any] = field(default_factory=dict)
     max_requests: int = 0  # that the queue and the seats take together; 0: no limit
     uses_disk: bool = False  # what is computed of conversations is kept there
+
+    def check_room(self, n_prompt: int, hint: str | None = None) -> None:
+        """Raises `ContextFullError` for a prompt that leaves no room for an answer."""
+        if n_prompt >= self.n_ctx:
+            raise ContextFullError.of(n_prompt, self.n_ctx, hint)
 
     @property
     def partition(self) -> bytes:

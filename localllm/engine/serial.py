@@ -32,7 +32,6 @@ from localllm.engine.request import (
 from localllm.engine.scheduler import Rank, rank
 from localllm.errors import (
     CancelledError,
-    ContextFullError,
     LocalLLMError,
     UnsupportedError,
 )
@@ -81,14 +80,12 @@ class SerialService:
         self._thread.start()
 
     def submit(self, request: Request, emit: Emit) -> _Ticket:
-        n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
         if request.prompt_logprobs is not None:
             raise UnsupportedError(
                 f"the {self._parts.engine.name} engine, which runs this model, gives no log "
                 "probabilities of prompts"
             )
-        if n_prompt >= n_ctx:
-            raise ContextFullError.of(n_prompt, n_ctx)
+        self.info.check_room(len(request.prompt))
         with self._lock:
             if self._closed:
                 raise CancelledError("the server is stopping")

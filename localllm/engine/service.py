@@ -27,7 +27,6 @@ from localllm.engine.serial import MAX_QUEUE, fault, loaded_model
 from localllm.errors import (
     ArgumentError,
     CancelledError,
-    ContextFullError,
     LocalLLMError,
 )
 from localllm.store.kv_cache import model_folder
@@ -108,8 +107,7 @@ class NativeService:
         n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
         if not n_prompt:
             raise ArgumentError("the prompt has no token")
-        if n_prompt >= n_ctx:
-            raise ContextFullError.of(n_prompt, n_ctx)
+        self.info.check_room(n_prompt)
         max_tokens = request.params.max_tokens
         ends = n_ctx if max_tokens is None else min(n_ctx, n_prompt + max_tokens)
         self._loop.scheduler.check_fits(ends)
