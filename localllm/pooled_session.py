@@ -27,7 +27,7 @@ from localllm.engine.request import Event, Failed, Finished, PromptLogprobs, Req
 from localllm.engine.service import NativeService
 from localllm.engine.transcript_files import TranscriptFiles
 from localllm.engine.transcripts import Transcripts
-from localllm.errors import ArgumentError, CancelledError, ContextFullError
+from localllm.errors import ArgumentError, CancelledError
 from localllm.params import GenerateParams
 from localllm.server import session_request
 from localllm.server.security import OWN
@@ -221,7 +221,8 @@ class PooledSession:
         self.answer, self.notes = None, asked.notes
         request = asked.request
         stats = self.stats = Stats(load_s=self._pool.load_s, prompt_tokens=len(request.prompt))
-        self._check_room(request)
+        hint = "shorten the prompt or raise the context with --ctx"
+        self._service.info.check_room(len(request.prompt), hint)
         self._note(request.prompt)
         given: list[Chunk] = []
         if request.params.max_tokens == 0:
@@ -233,14 +234,6 @@ class PooledSession:
                     yield chunk
         self._keep(asked, given, title, raw=raw)
         yield given[-1]
-
-    def _check_room(self, request: Request) -> None:
-        n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
-        if n_prompt >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {n_prompt} tokens and the context holds {n_ctx}",
-                hint="shorten the prompt or raise the context with --ctx",
-            )
 
     def _chunks(self, request: Request, stats: Stats) -> Iterator[Chunk]:
         """The last one has a finish_reason. Raises what failed."""

@@ -267,7 +267,9 @@ def find(folder: Path, sought: Sought) -> tuple[RemoteSession | None, str]:
 
 def _chunk(document: Mapping[str, Any]) -> Chunk:
     logprobs = tuple(
-        TokenLogprobs(each["text"], each["value"], tuple((t, v) for t, v in each["top"]))
+        TokenLogprobs(
+            each["token"], each["text"], each["value"], tuple((t, v) for t, v in each["top"])
+        )
         for each in document["logprobs"]
     )
     return Chunk(

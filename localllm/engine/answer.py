@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from localllm.engine.exchange import Chunk, TokenLogprobs
@@ -32,6 +33,7 @@ class Answer:
         self._limit = room if params.max_tokens is None else min(room, params.max_tokens)
         self.n_generated = 0
         self.n_reasoning = 0
+        self._untold: deque[tuple[int, Sampled]] = deque()  # where their text begins
 
     @property
     def n_left(self) -> int:
@@ -45,6 +47,8 @@ class Answer:
         for each in sampled:
             self.n_generated += 1
             tokens.append(each.token)
+            if each.logprob is not None:
+                self._untold.append((self._stream.n_read, each))
             if each.token in self._tokenizer.stop_ids:
                 reason = "stop"
                 break
@@ -63,8 +67,15 @@ class Answer:
             delta = self._stream.finish()
             text, reasoning = text + delta.text, reasoning + delta.reasoning
             reason = "stop" if delta.stopped else reason
-        logprobs = told(self._tokenizer, sampled[: len(tokens)])
+        logprobs = self._settled(all_stay=reason is not None and not delta.stopped)
         return Chunk(text, tuple(tokens), reason, reasoning, logprobs)
+
+    def _settled(self, *, all_stay: bool) -> tuple[TokenLogprobs, ...]:
+        """Of the tokens that have not been told, those whose text stays, if only its beginning."""
+        settled = []
+        while self._untold and (all_stay or self._untold[0][0] < self._stream.n_settled):
+            settled.append(self._untold.popleft()[1])
+        return told(self._tokenizer, settled)
 
 
 def told(tokenizer: Tokenizer, sampled: Sequence[Sampled]) -> tuple[TokenLogprobs, ...]:
@@ -75,6 +86,7 @@ def told(tokenizer: Tokenizer, sampled: Sequence[Sampled]) -> tuple[TokenLogprob
 
     return tuple(
         TokenLogprobs(
+            each.token,
             piece(each.token),
             each.logprob,
             tuple((piece(token), value) for token, value in each.top),

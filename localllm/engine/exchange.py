@@ -31,6 +31,7 @@ class TokenLogprobs:
     """Natural logarithms of the model's raw probabilities: of a token of the answer, and of the
     likeliest ones in its place, best first, as (text, value)."""
 
+    token: int
     text: str
     value: float
     top: tuple[tuple[str, float], ...]
@@ -46,7 +47,9 @@ class Chunk:
     token_ids: tuple[int, ...] = ()
     finish_reason: str | None = None
     reasoning: str = ""
-    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token id where params.logprobs asks
+    #: Where params.logprobs asks: of tokens whose text has come, in their order. The last piece has
+    #: those of all others, but none of tokens that begin behind the cut of a stop string.
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass

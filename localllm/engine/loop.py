@@ -35,7 +35,7 @@ from localllm.engine.request import (
 from localllm.engine.runner import Feed, Runner, not_a_number
 from localllm.engine.sampling import Sampled, Sampler, sampler_of
 from localllm.engine.scheduler import Entry, Scheduler, rank
-from localllm.errors import CancelledError, LocalLLMError
+from localllm.errors import CancelledError, FileError, LocalLLMError
 from localllm.text.tokenizer import Tokenizer
 
 log = logging.getLogger("localllm.engine")
@@ -159,6 +159,7 @@ class Loop:
         #: What was read for whom; filled by another thread.
         self._arrived: queue.SimpleQueue[tuple[Choice, Further, Cold, Fetch]] = queue.SimpleQueue()
         self.counts = Counts()
+        self.lost: FileError | None = None  # see `Service.lost`
         self._step_s = RUN_SECONDS  # of a step that only decodes
         self._last_run = 1  # steps of the last hand-over
         self._slower = 1.0  # the last step with prompts took so many times what it should
@@ -325,6 +326,10 @@ class Loop:
 
     def _one_by_one(self, plan: list[tuple[Choice, int]], error: LocalLLMError) -> None:
         """A step failed before anything advanced: who fails alone ends, the others go on."""
+        if isinstance(error, FileError):  # the weights went from under all of them
+            self.lost = error
+            self.fail_all(error)
+            return
         if len(plan) == 1:
             self.fail(plan[0][0].job, error)
             return

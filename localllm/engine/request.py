@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from localllm.errors import ContextFullError
+
 if TYPE_CHECKING:
     from localllm.engine.exchange import Chunk
     from localllm.engine.kept_conversations import KeptAt
@@ -126,6 +128,11 @@ class LoadedModel:
     max_requests: int = 0  # that the queue and the seats take together; 0: no limit
     uses_disk: bool = False  # what is computed of conversations is kept there
 
+    def check_room(self, n_prompt: int, hint: str | None = None) -> None:
+        """Raises `ContextFullError` for a prompt that leaves no room for an answer."""
+        if n_prompt >= self.n_ctx:
+            raise ContextFullError.of(n_prompt, self.n_ctx, hint)
+
     @property
     def partition(self) -> bytes:
         """What answers of no other model share: tokens of a text may be other ones there."""
@@ -175,6 +182,11 @@ class Service(Protocol):
     """One loaded model that serves many requests at once."""
 
     info: LoadedModel
+
+    @property
+    def lost(self) -> LocalLLMError | None:
+        """Why it answers nothing any more: another program cut the file short that its weights are
+        looked up in, or wrote to it. All requests of that moment have failed."""
 
     def submit(self, request: Request, emit: Emit) -> Ticket:
         """Queues a request. `emit` is called from the engine's thread and must not block. Raises

@@ -32,7 +32,6 @@ from localllm.engine.request import (
 from localllm.engine.scheduler import Rank, rank
 from localllm.errors import (
     CancelledError,
-    ContextFullError,
     LocalLLMError,
     UnsupportedError,
 )
@@ -65,6 +64,7 @@ class SerialService:
 
     def __init__(self, parts: Parts, name: str, digest: str, max_queue: int = MAX_QUEUE) -> None:
         self._parts, self._max_queue = parts, max_queue
+        self.lost = None
         self.info = dataclasses.replace(loaded_model(parts, name, digest), max_requests=max_queue)
         self._lock = threading.Condition()
         self._waiting: list[_Ticket] = []
@@ -80,14 +80,12 @@ class SerialService:
         self._thread.start()
 
     def submit(self, request: Request, emit: Emit) -> _Ticket:
-        n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
         if request.prompt_logprobs is not None:
             raise UnsupportedError(
                 f"the {self._parts.engine.name} engine, which runs this model, gives no log "
                 "probabilities of prompts"
             )
-        if n_prompt >= n_ctx:
-            raise ContextFullError.of(n_prompt, n_ctx)
+        self.info.check_room(len(request.prompt))
         with self._lock:
             if self._closed:
                 raise CancelledError("the server is stopping")

@@ -27,7 +27,7 @@ from localllm.engine.serial import MAX_QUEUE, fault, loaded_model
 from localllm.errors import (
     ArgumentError,
     CancelledError,
-    ContextFullError,
+    LocalLLMError,
 )
 from localllm.store.kv_cache import model_folder
 
@@ -107,8 +107,7 @@ class NativeService:
         n_prompt, n_ctx = len(request.prompt), self.info.n_ctx
         if not n_prompt:
             raise ArgumentError("the prompt has no token")
-        if n_prompt >= n_ctx:
-            raise ContextFullError.of(n_prompt, n_ctx)
+        self.info.check_room(n_prompt)
         max_tokens = request.params.max_tokens
         ends = n_ctx if max_tokens is None else min(n_ctx, n_prompt + max_tokens)
         self._loop.scheduler.check_fits(ends)
@@ -123,6 +122,8 @@ class NativeService:
         with self._lock:
             if self._closed:
                 raise CancelledError("the server is stopping")
+            if self.lost is not None:
+                raise self.lost
             n_waiting = sum(each.began_s is None for each in self._jobs)
             scheduler = self._loop.scheduler
             n_seats = max(0, scheduler.max_sequences - len(scheduler.running))
@@ -134,6 +135,10 @@ class NativeService:
             self._arrived.append(job)
             self._lock.notify()
         return _Ticket(job, self)
+
+    @property
+    def lost(self) -> LocalLLMError | None:
+        return self._loop.lost
 
     def state(self) -> ServiceState:
         progress = self._progress()

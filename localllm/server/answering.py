@@ -22,7 +22,7 @@ from localllm.engine.request import (
     Timings,
     Usage,
 )
-from localllm.errors import ArgumentError, CancelledError, ContextFullError
+from localllm.errors import ArgumentError, CancelledError
 from localllm.server.metrics import Metrics
 from localllm.server.request_log import Tally
 
@@ -107,9 +107,8 @@ class Answering:
 
     def _answer_nothing(self, number: int, request: Request) -> None:
         """max_tokens 0: the request is checked, nothing is computed."""
-        n_prompt, n_ctx = len(request.prompt), self._service.info.n_ctx
-        if n_prompt >= n_ctx:
-            raise ContextFullError.of(n_prompt, n_ctx)
+        n_prompt = len(request.prompt)
+        self._service.info.check_room(n_prompt)
         for index in range(request.n):
             piece = Piece(index, Chunk("", finish_reason="length"))
             self._arrived.put_nowait((number, piece))

@@ -68,7 +68,7 @@ class _Held:
     progress: float = 0.0
     loaded_s: float = 0.0
     used_s: float = 0.0
-    drained_for: set[_Held] = field(default_factory=set, repr=False)  # itself: it was stopped
+    drained_for: set[_Held] = field(default_factory=set, repr=False)  # itself: it is to go
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
@@ -412,6 +412,9 @@ class Manager:
             if not held.n_waiting and held.task is None:
                 self._held.pop(held.item.key, None)
             return
+        if held.service.lost is not None and held not in held.drained_for:
+            log.error("%s is unloaded: %s", held.item.names[0], held.service.lost)
+            held.drained_for.add(held)
         if held in held.drained_for and held.may_go:
             self._start(self._unload_stopped(held))
             return

@@ -29,6 +29,7 @@ class Wishes:
     logprobs: int | None = None
     reasoning: bool = True
     token_ids: bool = False
+    prompt_logprobs: int | None = None
     echo: tuple[Echoed, ...] = ()  # by prompt: what answers begin with
     n: int = 1
 
@@ -49,6 +50,9 @@ class Shape(Protocol):
     def prompt_logprobs(self, number: int, rows: Sequence[Sampled]) -> None:
         """What the engine tells of the tokens of a prompt but the first."""
 
+    def more(self) -> dict[str, Any]:
+        """Further fields of the whole answer."""
+
     def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
         """The choice of one event; None if there is nothing to say."""
 
@@ -63,6 +67,7 @@ class ChatShape:
 
     def __init__(self, wishes: Wishes) -> None:
         self._wishes = wishes
+        self._rows: Sequence[Sampled] = ()
 
     def opening(self, index: int) -> dict[str, Any]:
         return _choice(index, delta={"role": "assistant", "content": ""})
@@ -71,7 +76,10 @@ class ChatShape:
         return None
 
     def prompt_logprobs(self, number: int, rows: Sequence[Sampled]) -> None:
-        return None
+        self._rows = rows
+
+    def more(self) -> dict[str, Any]:
+        return of_prompt(self._wishes, self._rows)
 
     def piece(self, index: int, chunk: Chunk) -> dict[str, Any] | None:
         delta: dict[str, Any] = {}
@@ -103,10 +111,10 @@ class ChatShape:
             choice["logprobs"] = {
                 "content": [
                     {
-                        **_entry(each.text, each.value, wishes.tokenizer.token_bytes(token)),
+                        **_entry(each.text, each.value, wishes.tokenizer.token_bytes(each.token)),
                         "top_logprobs": [_entry(text, value) for text, value in each.top],
                     }
-                    for token, each in _shown(wishes.tokenizer, chunks)
+                    for each in _shown(wishes.tokenizer, chunks)
                 ],
                 "refusal": None,
             }
@@ -127,6 +135,9 @@ class TextShape:
 
     def prompt_logprobs(self, number: int, rows: Sequence[Sampled]) -> None:
         self._rows[number] = rows
+
+    def more(self) -> dict[str, Any]:
+        return {}  # it belongs to the choices: there may be several prompts
 
     def opening(self, index: int) -> dict[str, Any] | None:
         if self._wishes.logprobs is not None or not self._wishes.echo:
@@ -156,6 +167,7 @@ class TextShape:
             before = self._of_prompt(index) if self._wishes.echo else None
             answer = self._told(index).of_answer(chunks)
             choice["logprobs"] = answer if before is None else joined(before, answer)
+        choice |= of_prompt(self._wishes, self._rows.get(index // self._wishes.n, ()))
         return self._with_tokens(choice, chunks)
 
     def _echo(self, index: int) -> str:
@@ -195,7 +207,7 @@ class Frame:
 
     def whole(self, choices: list[dict[str, Any]], used: dict[str, Any]) -> dict[str, Any]:
         frame = self._frame(self.shape.whole_object, choices)
-        return {**frame, "usage": used, **self.more}
+        return {**frame, "usage": used, **self.more, **self.shape.more()}
 
     def piece(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         return {**self._frame(self.shape.piece_object, choices), **more}
@@ -230,13 +242,33 @@ def _choice(index: int, *, finish_reason: str | None = None, **body: Any) -> dic
     return {"index": index, **body, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _shown(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> list[tuple[int, TokenLogprobs]]:
+def of_prompt(wishes: Wishes, rows: Sequence[Sampled]) -> dict[str, Any]:
+    """vLLM's `prompt_logprobs`, if that was asked for: nothing of the first token; of each other
+    one, and of the likeliest in its place, by token id. rank: None beyond these."""
+    if wishes.prompt_logprobs is None:
+        return {}
+    found: list[dict[str, Any] | None] = [None]
+    for row in rows:
+        top = row.top[: wishes.prompt_logprobs]
+        ranks = {token: rank for rank, (token, _) in enumerate(row.top, 1)}
+        assert row.logprob is not None  # it was asked for
+        found.append(
+            {
+                str(token): {
+                    "logprob": finite(value),
+                    "rank": ranks.get(token),
+                    "decoded_token": wishes.tokenizer.token_bytes(token).decode("utf-8", "replace"),
+                }
+                for token, value in ((row.token, row.logprob), *top)
+            }
+        )
+    return {"prompt_logprobs": found}
+
+
+def _shown(tokenizer: Tokenizer, chunks: Sequence[Chunk]) -> list[TokenLogprobs]:
     """The tokens with log probabilities that are part of the text: not the one that ends it."""
     return [
-        (token, each)
-        for chunk in chunks
-        for token, each in zip(chunk.token_ids, chunk.logprobs, strict=False)
-        if token not in tokenizer.stop_ids
+        each for chunk in chunks for each in chunk.logprobs if each.token not in tokenizer.stop_ids
     ]
 
 

@@ -26,7 +26,9 @@ from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
 from localllm.server.schema import fields, values
 from localllm.server.schema.fields import Field
+from localllm.server.shapes import Frame, Shape
 from localllm.server.shelf import MAX_NAME
+from localllm.server.sse import HttpAnswer
 
 MAX_CHOICES = 64
 _MAX_NAMED = 20  # ignored fields in a header
@@ -193,6 +195,28 @@ async def answered(
     except BaseException:
         asked.lease.release()
         raise
+
+
+def answer_of(
+    state: ServerState,
+    asked: Asked,
+    answering: Answering,
+    shape: Shape,
+    more: dict[str, Any],
+    n_requests: int = 1,
+) -> HttpAnswer:
+    """The answer of started requests. more: further fields of it."""
+    return HttpAnswer(
+        answering,
+        Frame(shape, asked.lease.name, more),
+        state.metrics,
+        asked.lease.release,
+        n=asked.n,
+        n_requests=n_requests,
+        headers=asked.headers,
+        stream=asked.stream,
+        include_usage=asked.include_usage,
+    )
 
 
 def body_of(schema: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,8 @@ class TextLogprobs:
     def of_prompt(self, prompt: Echoed, rows: Sequence[Sampled]) -> dict[str, Any]:
         """The first token has no log probability: nothing is in front of it."""
         first = self._tokenizer.token_bytes(prompt.ids[0]).decode("utf-8", "replace")
-        entries = [TokenLogprobs(first, 0.0, ()), *told(self._tokenizer, rows)]
+        rows = [Sampled(row.token, row.logprob, row.top[: self._n_top]) for row in rows]
+        entries = [TokenLogprobs(prompt.ids[0], first, 0.0, ()), *told(self._tokenizer, rows)]
         lists = self._lists(entries, prompt.pieces)
         lists["token_logprobs"][0] = None
         if self._n_top:
@@ -62,11 +63,11 @@ class TextLogprobs:
     def of_answer(self, chunks: Sequence[Chunk]) -> dict[str, Any]:
         entries, pieces = [], []
         for chunk in chunks:
-            for token, entry in zip(chunk.token_ids, chunk.logprobs, strict=False):
-                ends = token in self._tokenizer.stop_ids
+            for entry in chunk.logprobs:
+                ends = entry.token in self._tokenizer.stop_ids
                 if self._whole or not ends:
                     entries.append(entry)
-                    pieces.append(b"" if ends else self._tokenizer.token_bytes(token))
+                    pieces.append(b"" if ends else self._tokenizer.token_bytes(entry.token))
         return self._lists(entries, pieces)
 
     def _lists(self, entries: Sequence[TokenLogprobs], pieces: Sequence[bytes]) -> dict[str, Any]:

@@ -100,8 +100,9 @@ class GgufFile:
     """An open GGUF file, or all parts of the split set of which `path` is any part.
 
     Everything is checked at open; raises `FileError`, `FormatError` or `UnsupportedError`, which
-    name the file, the field, the value and the limit. Closed by `close`, by a `with` block, or when
-    it is no longer referenced. Not to be used after `close`; arrays and lists stay valid.
+    name the file, the field, the value and the limit. Later too it is a `FileError` where another
+    program has cut the file short since. Closed by `close`, by a `with` block, or when it is no
+    longer referenced. Not to be used after `close`; arrays and lists stay valid.
     header_only: the tensors' data may be absent, or still on its way, and cannot be had.
     """
 
@@ -141,6 +142,11 @@ class GgufFile:
             ffi.release(self._handle)
             self._handle = None
 
+    def check(self) -> None:
+        """Raises `FileError` if the file was cut short, so that zeros were read instead of what it
+        held."""
+        call(lib.llm_gguf_check, self.handle)
+
     def tensors(self) -> list[TensorInfo]:
         """All tensors, part after part, in the order of the file."""
         if self._tensors is None:
@@ -168,6 +174,7 @@ class GgufFile:
         blocks: npt.NDArray[np.uint8] = np.frombuffer(
             ffi.buffer(info.data, info.n_bytes), np.uint8
         ).copy()
+        self.check()
         return blocks
 
     @property
@@ -231,7 +238,9 @@ class Metadata(Mapping[str, Value]):
             i = self._find(key)
             if i < 0:
                 raise KeyError(key)
-            self._decoded[key] = self._decode(i)
+            value = self._decode(i)
+            self._file.check()
+            self._decoded[key] = value
         return self._decoded[key]
 
     def type_of(self, key: str) -> str:
@@ -248,7 +257,10 @@ class Metadata(Mapping[str, Value]):
         # Keys are printable ASCII; anything else, and a NUL above all, is not among them.
         if not key.isascii() or "\0" in key:
             return -1
-        return int(lib.llm_gguf_find(self._file.handle, key.encode("ascii")))
+        i = int(lib.llm_gguf_find(self._file.handle, key.encode("ascii")))
+        if i < 0:
+            self._file.check()  # its name may be among what is gone
+        return i
 
     def _decode(self, i: int) -> Value:
         value = ffi.new("llm_gguf_value *")

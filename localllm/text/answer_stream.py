@@ -46,6 +46,8 @@ class AnswerStream:
         Raises `ArgumentError` for stop strings out of their limits."""
         self._tokenizer = tokenizer
         self._decoder = StreamDecoder(tokenizer, within=within)
+        self.n_read = 0
+        """Characters that the tokens have completed."""
         self._stops = StopStrings(stop)
         self._controls: dict[int, str] = {}
         self._splitter: ReasoningSplitter | None = None
@@ -72,10 +74,18 @@ class AnswerStream:
         text = self._stops.finish(text)
         return Delta(last.text + text, last.reasoning + reasoning, self._stops.hit)
 
+    @property
+    def n_settled(self) -> int:
+        """The first so many of them stay, whatever comes. Once a stop string was met: those in
+        front of it."""
+        held = self._stops.n_cut if self._stops.hit else self._stops.n_held
+        return self.n_read - held - (self._splitter.n_held if self._splitter else 0)
+
     def _shown(self, text: str) -> Delta:
         reasoning = ""
         if self._stops.hit:
             return Delta(stopped=True)
+        self.n_read += len(text)
         if self._splitter is not None:
             text, reasoning = self._splitter.feed(text)
         text, stopped = self._stops.feed(text)

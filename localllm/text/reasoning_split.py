@@ -76,6 +76,11 @@ class ReasoningSplitter:
         self._joins = False
         self._out: tuple[list[str], list[str]] = ([], [])
 
+    @property
+    def n_held(self) -> int:
+        """Characters that were fed and may still be part of a mark."""
+        return len(self._held)
+
     def feed(self, text: str) -> tuple[str, str]:
         """What can be told now: (for the reader, reasoning)."""
         for character in text:

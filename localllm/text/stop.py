@@ -33,6 +33,8 @@ class StopStrings:
                 )
         self.hit = False
         """Whether a stop string was met."""
+        self.n_cut = 0
+        """Of what was fed until it was met: the characters that are not shown."""
         self._automaton = StringAutomaton(strings)
         self._restart()
 
@@ -40,6 +42,11 @@ class StopStrings:
         self._state = ROOT
         self._held = ""
         self._cut: int | None = None  # in the held text: where the first known match begins
+
+    @property
+    def n_held(self) -> int:
+        """Characters that were fed and may still be cut."""
+        return len(self._held)
 
     def feed(self, text: str) -> tuple[str, bool]:
         """The text that is safe to show now, and whether a stop string was met."""
@@ -54,7 +61,7 @@ class StopStrings:
                 cut = begin if cut is None else min(cut, begin)
             if cut is not None and seen - automaton.depth[state] >= cut:
                 self._restart()
-                self.hit = True
+                self.hit, self.n_cut = True, len(held) - cut
                 return held[:cut], True
         # What the state stands for may become a match, and one that begins before the known one.
         safe = seen - automaton.depth[state]
@@ -67,6 +74,8 @@ class StopStrings:
         completes."""
         shown, hit = self.feed(text)
         rest = "" if hit else self._held[: self._cut]
+        if self._cut is not None:
+            self.n_cut = len(self._held) - self._cut
         self.hit = hit or self._cut is not None
         self._restart()
         return shown + rest

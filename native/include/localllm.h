@@ -87,6 +87,8 @@ llm_status llm_gguf_strings(const llm_gguf *g, int64_t i, int64_t *offsets, char
 int64_t llm_gguf_n_tensors(const llm_gguf *g);
 int64_t llm_gguf_find_tensor(const llm_gguf *g, const char *name); /* index, or -1 */
 llm_status llm_gguf_tensor_at(const llm_gguf *g, int64_t i, llm_tensor_info *out);
+/* After a look at data of values or tensors: LLM_E_IO if a file was cut short, and zeros were seen. */
+llm_status llm_gguf_check(const llm_gguf *g, llm_error *err);
 
 /* ---- Quantization formats --------------------------------------------------------------- */
 

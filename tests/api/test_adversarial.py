@@ -43,7 +43,7 @@ def deep(n: int, of: str = "[]") -> bytes:
         ("tool_choice", "required"), ("functions", [{}]), ("structured_outputs", {"regex": "a"}),
         ("guided_regex", "(a+)+$"), ("chat_template", "{{ 1 }}"), ("bad_words", ["a"]),
         ("stop_token_ids", [1]), ("min_tokens", 1), ("use_beam_search", True), ("lora", [{}]),
-        ("prompt_logprobs", 0.5), ("modalities", ["text", "audio"]), ("audio", {"voice": "x"}),
+        ("modalities", ["text", "audio"]), ("audio", {"voice": "x"}),
         ("documents", [{"text": "x"}]), ("continue_final_message", True), ("verbosity", "low"),
     ],
 )  # fmt: skip

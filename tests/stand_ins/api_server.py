@@ -64,6 +64,7 @@ class FakeService:
         self.tickets: list[FakeTicket] = []
         self.ended: list[FakeTicket] = []
         self.stalled_s = 0.0
+        self.lost = None
 
     def submit(self, request: Request, emit: Emit) -> FakeTicket:
         if len(request.prompt) >= self.info.n_ctx:
@@ -117,11 +118,11 @@ class FakeService:
 
     def _chunk(self, character: str, request: Request) -> Chunk:
         n_top = request.params.logprobs
+        token = self.info.tokenizer.encode(character, add_special=False)[0]
         logprobs: tuple[TokenLogprobs, ...] = ()
         if n_top is not None:
             top = ((character, -0.5), ("\ufffd", -1.5))[:n_top]
-            logprobs = (TokenLogprobs(character, -0.5, top),)
-        token = self.info.tokenizer.encode(character, add_special=False)[0]
+            logprobs = (TokenLogprobs(token, character, -0.5, top),)
         return Chunk(character, (token,), logprobs=logprobs)
 
     def state(self) -> ServiceState:

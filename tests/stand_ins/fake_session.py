@@ -236,7 +236,7 @@ class Session:
             logprobs: tuple[TokenLogprobs, ...] = ()
             if params.logprobs is not None:
                 top = ((chunk.text, -0.5), ("\x1b", -1.5))[: params.logprobs]
-                logprobs = (TokenLogprobs(chunk.text, -0.5, top),)
+                logprobs = (TokenLogprobs(n, chunk.text, -0.5, top),)
             yield dataclasses.replace(chunk, token_ids=(n,), logprobs=logprobs)
         else:
             chunk = Chunk("", finish_reason="stop")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from localllm.engine.request import ServiceState
-from localllm.errors import ArgumentError, CancelledError, FormatError, QueueFullError
+from localllm.errors import ArgumentError, CancelledError, FileError, FormatError, QueueFullError
 from localllm.server import keep_alive, manager, shelf
 from localllm.server.errors import RequestError
 from localllm.server.manager import Manager
@@ -29,6 +29,7 @@ class FakeService:
     def __init__(self, name: str, closed: list[str]) -> None:
         self.info: Any = SimpleNamespace(name=name, n_ctx=512, recommended={"top_k": 1})
         self._closed = closed
+        self.lost: FileError | None = None
 
     def submit(self, request: Any, emit: Any) -> Any:
         raise AssertionError
@@ -125,6 +126,24 @@ def test_loaded_on_first_use_once_for_all_who_ask() -> None:
             await models.lease("c")
 
     with_models(test, a=1, b=1)
+
+
+def test_what_lost_its_file_goes_and_is_loaded_again() -> None:
+    async def test(models: Manager, loader: FakeLoader) -> None:
+        first, other = await models.lease("a"), await models.lease("a")
+        first.service.lost = FileError("a was cut short")  # type: ignore[misc]
+        first.release()
+        waiting = asyncio.create_task(models.lease("a"))
+        await until(lambda: models.rows()[0].waiting == 1)
+        assert not loader.closed  # the other one is told first
+        other.release()
+        again = await waiting
+        assert loader.closed == ["a"] and loader.opened == ["a", "a"]
+        assert again.service is not first.service
+        again.release()
+        assert [row.status for row in models.rows()] == ["loaded"]
+
+    with_models(test, a=1)
 
 
 def test_the_least_recently_used_goes_but_none_that_answers() -> None:

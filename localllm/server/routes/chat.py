@@ -16,9 +16,9 @@ from localllm.server import truncate
 from localllm.server.errors import RequestError
 from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
-from localllm.server.shapes import ChatShape, Frame, Wishes
+from localllm.server.shapes import ChatShape, Wishes
 from localllm.server.sse import HttpAnswer
-from localllm.server.state import Asked, answered, body_of, in_lane, state_of
+from localllm.server.state import Asked, answer_of, answered, body_of, in_lane, state_of
 from localllm.server.truncate import Fitted
 from localllm.text.chat_template import SYSTEM_TEXT, ChatTemplate
 from localllm.text.prompt import Prompt
@@ -56,6 +56,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
     params = sampling.read_params(
         body, asked.lease.defaults, info.tokenizer.n_vocab, logprobs=n_logprobs
     )
+    of_prompt = sampling.prompt_logprobs(body)
     with_reasoning = values.flag(body, "include_reasoning", True)
     messages = _messages(body)
     effort = values.one_of(body, "reasoning_effort", _EFFORTS)
@@ -94,6 +95,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         may_store=asked.may_store,
         reasoning=info.chat_template.reasoning,
         opened=prompt.opens_reasoning,
+        prompt_logprobs=of_prompt,
     )
     told = partial(transcripts.add_answer, transcribed) if asked.may_store else None
     answering = state.answering(service)
@@ -103,6 +105,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         logprobs=n_logprobs,
         reasoning=with_reasoning,
         token_ids=asked.token_ids,
+        prompt_logprobs=of_prompt,
         n=asked.n,
     )
     more: dict[str, Any] = {}
@@ -110,17 +113,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         more["truncated"] = fitted.cut.document()
     if asked.token_ids:
         more["prompt_token_ids"] = list(ids)
-    return HttpAnswer(
-        answering,
-        Frame(ChatShape(wishes), asked.lease.name, more),
-        state.metrics,
-        asked.lease.release,
-        n=asked.n,
-        n_requests=1,
-        headers=headers,
-        stream=asked.stream,
-        include_usage=asked.include_usage,
-    )
+    return answer_of(state, asked, answering, ChatShape(wishes), more)
 
 
 def _prompt(

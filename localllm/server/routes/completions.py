@@ -13,9 +13,17 @@ from localllm.server import truncate
 from localllm.server.errors import RequestError
 from localllm.server.lanes import Check
 from localllm.server.schema import fields, sampling, values
-from localllm.server.shapes import Frame, TextShape, Wishes
+from localllm.server.shapes import TextShape, Wishes
 from localllm.server.sse import HttpAnswer
-from localllm.server.state import MAX_CHOICES, Asked, answered, body_of, in_lane, state_of
+from localllm.server.state import (
+    MAX_CHOICES,
+    Asked,
+    answer_of,
+    answered,
+    body_of,
+    in_lane,
+    state_of,
+)
 from localllm.server.text_logprobs import echoed
 from localllm.server.truncate import Fitted
 from localllm.text.tokenizer import Tokenizer
@@ -42,7 +50,9 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
     state, body, service = state_of(http), asked.body, asked.lease.service
     info = service.info
     n_logprobs = sampling.completion_logprobs(body)
+    of_prompt = sampling.prompt_logprobs(body)
     echo = values.flag(body, "echo", False)
+    scored = [n for n in (of_prompt, n_logprobs if echo else None) if n is not None]
     params = sampling.read_params(
         body,
         asked.lease.defaults,
@@ -88,7 +98,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
             priority=asked.priority,
             salt=asked.salt,
             may_store=asked.may_store,
-            prompt_logprobs=n_logprobs if echo else None,
+            prompt_logprobs=max(scored, default=None),
         )
         for each in fitted
     ]
@@ -102,20 +112,11 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,
         token_ids=asked.token_ids,
+        prompt_logprobs=of_prompt,
         echo=tuple(echoes),
         n=asked.n,
     )
-    return HttpAnswer(
-        answering,
-        Frame(TextShape(wishes), asked.lease.name, more),
-        state.metrics,
-        asked.lease.release,
-        n=asked.n,
-        n_requests=len(requests),
-        headers=asked.headers,
-        stream=asked.stream,
-        include_usage=asked.include_usage,
-    )
+    return answer_of(state, asked, answering, TextShape(wishes), more, len(requests))
 
 
 Prompt = str | list[int]

@@ -132,7 +132,12 @@ _SHARED: list[Field] = [
     Field("skip_special_tokens", REFUSED, "control tokens are never shown", (True,)),
     Field("allowed_token_ids", REFUSED, _CONSTRAINTS),
     Field("bad_words", REFUSED, "use logit_bias"),
-    Field("prompt_logprobs", REFUSED, "use /v1/completions with echo and logprobs"),
+    Field(
+        "prompt_logprobs",
+        ACTED,
+        "As vLLM: of the prompt's tokens, and so many likeliest ones, 0 to 20; not in a stream.",
+        schema=_INTEGER,
+    ),
     Field("logprob_token_ids", REFUSED, _LOGPROBS),
     Field("return_tokens_as_token_ids", REFUSED, "use return_token_ids"),
     Field("return_prompt_text", REFUSED, "the prompt's text is not sent back"),

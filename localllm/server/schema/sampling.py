@@ -64,6 +64,17 @@ def completion_logprobs(body: Mapping[str, Any]) -> int | None:
     return values.integer(body, "logprobs", 0, 0, MAX_TOP_LOGPROBS)
 
 
+def prompt_logprobs(body: Mapping[str, Any]) -> int | None:
+    """How many likeliest tokens are told in the place of each of the prompt's; None: nothing of
+    them. Raises `RequestError`, also where the answer is a stream, which has no place for it."""
+    if body.get("prompt_logprobs") is None or body["prompt_logprobs"] is False:
+        return None
+    wanted = values.integer(body, "prompt_logprobs", 0, 0, MAX_TOP_LOGPROBS)
+    if body.get("stream"):
+        raise RequestError("prompt_logprobs comes in no stream", param="prompt_logprobs")
+    return wanted
+
+
 def _checked(name: str, field: str, value: Any) -> Any:
     """The value in its own type, or None for "no limit"."""
     if value is None:

@@ -2,6 +2,9 @@
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
+#if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE /* st_mtimespec */
+#endif
 #if !defined(_FILE_OFFSET_BITS)
 #define _FILE_OFFSET_BITS 64
 #endif
@@ -127,6 +130,17 @@ llm_status llm_file_map_read(const llm_file_map *map, uint64_t at, uint8_t *dst,
     return LLM_OK;
 }
 
+/* A file that is mapped or open without FILE_SHARE_WRITE stays as it is. */
+llm_status llm_file_map_check(const llm_file_map *map, llm_error *err) {
+    (void)map;
+    (void)err;
+    return LLM_OK;
+}
+
+llm_status llm_file_map_check_unchanged(const llm_file_map *map, llm_error *err) {
+    return llm_file_map_check(map, err);
+}
+
 bool llm_file_exists(const char *path) {
     wchar_t *wide = wide_path(path);
     bool exists = wide && GetFileAttributesW(wide) != INVALID_FILE_ATTRIBUTES;
@@ -154,6 +168,15 @@ static const char *kind_of(mode_t mode) {
                                             : "of an unknown kind";
 }
 
+static int64_t written_ns(const struct stat *info) {
+#if defined(__APPLE__)
+    struct timespec at = info->st_mtimespec;
+#else
+    struct timespec at = info->st_mtim;
+#endif
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
 static llm_status map_descriptor(const char *path, int fd, llm_file_map *out, llm_error *err) {
     struct stat info;
     if (fstat(fd, &info) != 0) return fail_with_errno(path, "read the size", errno, err);
@@ -165,7 +188,16 @@ static llm_status map_descriptor(const char *path, int fd, llm_file_map *out, ll
     if (n_bytes > SIZE_MAX) return refuse_size(path, n_bytes, err);
     void *bytes = mmap(NULL, (size_t)n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) return fail_with_errno(path, "map the file", errno, err);
-    *out = (llm_file_map){.bytes = bytes, .n_bytes = n_bytes, .file = fd};
+    llm_map_guard *guard = llm_map_guard_add(bytes, (size_t)n_bytes);
+    if (!guard) {
+        munmap(bytes, (size_t)n_bytes);
+        return llm_fail(err, LLM_E_MEMORY, "%s: no memory to guard its map", shown(path));
+    }
+    *out = (llm_file_map){.bytes = bytes,
+                          .n_bytes = n_bytes,
+                          .written_ns = written_ns(&info),
+                          .guard = guard,
+                          .file = fd};
     return LLM_OK;
 }
 
@@ -181,6 +213,7 @@ llm_status llm_file_map_open(const char *path, llm_file_map *out, llm_error *err
 
 void llm_file_map_close(llm_file_map *map) {
     if (map->bytes) {
+        llm_map_guard_remove(map->guard);
         munmap((void *)(uintptr_t)map->bytes, (size_t)map->n_bytes);
         close((int)map->file);
     }
@@ -201,6 +234,28 @@ llm_status llm_file_map_read(const llm_file_map *map, uint64_t at, uint8_t *dst,
         dst += got;
         n -= (uint64_t)got;
     }
+    return LLM_OK;
+}
+
+llm_status llm_file_map_check(const llm_file_map *map, llm_error *err) {
+    if (!llm_map_guard_was_hit(map->guard)) return LLM_OK;
+    return llm_fail(err, LLM_E_IO,
+                    "the file was cut short while it was used, or its disk failed: it had %" PRIu64
+                    " bytes when it was opened",
+                    map->n_bytes);
+}
+
+llm_status llm_file_map_check_unchanged(const llm_file_map *map, llm_error *err) {
+    llm_status status = llm_file_map_check(map, err);
+    if (status != LLM_OK || !map->bytes) return status;
+    struct stat info;
+    if (fstat((int)map->file, &info) != 0) {
+        return llm_fail(err, LLM_E_IO, "cannot read the size of the file: %s", strerror(errno));
+    }
+    if (info.st_size < 0 || (uint64_t)info.st_size < map->n_bytes)
+        return refuse_short(map, (uint64_t)info.st_size, err);
+    if ((uint64_t)info.st_size != map->n_bytes || written_ns(&info) != map->written_ns)
+        return llm_fail(err, LLM_E_IO, "another program wrote to the file while it was used");
     return LLM_OK;
 }
 

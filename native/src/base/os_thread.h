@@ -66,10 +66,13 @@ static inline bool llm_os_thread_start(llm_os_thread *out, llm_os_result (*entry
     pthread_attr_t attr;
     if (pthread_attr_init(&attr)) return false;
     pthread_attr_setstacksize(&attr, LLM_THREAD_STACK_BYTES);
-    /* Signals belong to the host's threads: a worker must not be the one that Ctrl-C interrupts. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* Signals belong to the host's threads: a worker must not be the one that Ctrl-C interrupts.
+     * But its own faults have handlers; blocked, they end the process (see map_guard.h). */
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int failed = pthread_create(out, &attr, entry, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);

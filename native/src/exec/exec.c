@@ -6,6 +6,7 @@
 
 #include "base/os_memory.h"
 #include "base/status.h"
+#include "gguf/gguf.h"
 
 /* Hands out 64-byte aligned parts of a region; with base NULL it only measures. */
 typedef struct bump {
@@ -269,6 +270,8 @@ llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, in
     llm_clear_rows(e);
     llm_threads_run(e->threads, llm_forward, e);
     if (e->stopped) return llm_fail(err, LLM_E_CANCELLED, "the step was cancelled");
+    if (e->m->mapped) status = llm_gguf_check_unchanged(e->m->mapped, err);
+    if (status != LLM_OK) return status;
     int32_t n_parts = (e->n_out + e->part_rows - 1) / e->part_rows;
     int32_t taken = n_parts ? (n_parts - 1) * e->part_rows : 0;
     llm_take_rows(e, taken, e->n_out - taken);

@@ -29,6 +29,9 @@ llm_status llm_gguf_open_memory(const llm_gguf_buffer *buffers, int32_t n_buffer
 llm_status llm_gguf_read(const llm_gguf *g, const uint8_t *data, uint64_t n_bytes, uint8_t *dst,
                          llm_error *err);
 
+/* LLM_E_IO if a file is no longer what was opened. */
+llm_status llm_gguf_check_unchanged(const llm_gguf *g, llm_error *err);
+
 /* Puts parts[0 .. n_parts) in order and fills the rest of g. */
 llm_status llm_gguf_join(llm_gguf *g, llm_error *err);
 

@@ -66,7 +66,10 @@ llm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, bool header
     if (status != LLM_OK) return status;
     part->bytes = part->map.bytes;
     part->n_bytes = part->map.n_bytes;
-    return read_all(part, err);
+    status = read_all(part, err);
+    llm_error cut;
+    if (llm_file_map_check(&part->map, &cut) == LLM_OK) return status;
+    return llm_gguf_fail(part, err, cut.status, "%s", cut.message); /* it refused mere zeros */
 }
 
 llm_status llm_gguf_part_open_buffer(llm_gguf_part *part, const char *label, const uint8_t *bytes,

@@ -26,6 +26,25 @@ llm_status llm_gguf_value_at(const llm_gguf *g, int64_t i, llm_gguf_value *out) 
     return LLM_OK;
 }
 
+static llm_status check_parts(const llm_gguf *g,
+                              llm_status (*check)(const llm_file_map *map, llm_error *err),
+                              llm_error *err) {
+    for (int32_t i = 0; i < g->n_parts; i++) {
+        llm_error inner;
+        llm_status status = check(&g->parts[i].map, &inner);
+        if (status != LLM_OK) return llm_gguf_fail(&g->parts[i], err, status, "%s", inner.message);
+    }
+    return LLM_OK;
+}
+
+llm_status llm_gguf_check(const llm_gguf *g, llm_error *err) {
+    return check_parts(g, llm_file_map_check, err);
+}
+
+llm_status llm_gguf_check_unchanged(const llm_gguf *g, llm_error *err) {
+    return check_parts(g, llm_file_map_check_unchanged, err);
+}
+
 llm_status llm_gguf_strings(const llm_gguf *g, int64_t i, int64_t *offsets, char *bytes,
                             int64_t *n_bytes, llm_error *err) {
     const llm_gguf_part *part = &g->parts[0];
@@ -45,15 +64,20 @@ llm_status llm_gguf_strings(const llm_gguf *g, int64_t i, int64_t *offsets, char
     if (!offsets) return LLM_OK;
     const uint8_t *p = v->data;
     int64_t at = 0;
+    uint64_t left = v->data_bytes - 8 * v->count;
     for (uint64_t k = 0; k < v->count; k++) {
         uint64_t n = llm_load_u64(p);
         offsets[k] = at;
+        if (n > left) /* the lengths were summed at open */
+            return llm_gguf_fail(part, err, LLM_E_IO,
+                                 "another program wrote to the file while it was used");
+        left -= n;
         memcpy(bytes + at, p + 8, (size_t)n);
         at += (int64_t)n;
         p += 8 + n;
     }
     offsets[v->count] = at;
-    return LLM_OK;
+    return llm_gguf_check(g, err);
 }
 
 int64_t llm_gguf_n_tensors(const llm_gguf *g) { return g->n_tensors; }

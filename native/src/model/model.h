@@ -51,6 +51,7 @@ struct llm_model {
     uint8_t *panels;  /* arena of all panels, NULL on the raw path */
     uint64_t panel_bytes;
     uint64_t mapped_bytes;
+    const llm_gguf *mapped; /* where weights are looked at; NULL: nowhere */
     bool was_refused; /* see llm_model_info */
     uint64_t n_params;
     bool tied;     /* output is token_embd */

@@ -185,6 +185,7 @@ llm_status llm_place_weights(llm_model *m, const llm_gguf *g, llm_threads *t,
         m->was_refused = true;
     }
     m->mapped_bytes = p.raw_bytes;
+    m->mapped = g;
     free(p.items);
     return LLM_OK;
 }
