@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Button, Footer, Input, Select, Static
+from textual.widgets import Button, Input, Select, Static
 
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape, escape_line
@@ -31,6 +31,7 @@ from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
 from localllm.tui.widgets.field import Field
+from localllm.tui.widgets.key_footer import KeyFooter
 from localllm.tui.widgets.live_bar import bar
 from localllm.tui.widgets.message import Reasoning
 
@@ -108,7 +109,7 @@ class CompareScreen(KeyedScreen[Compared | None]):
             yield SideView(id="left")
             yield SideView(id="right")
         yield Static("", id="said", markup=False)
-        yield Footer()
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.run_worker(self._read_names, thread=True)
@@ -250,7 +251,7 @@ class SideView(Vertical):
         await scroll.query("Reasoning, Answer").remove()
         self.answer = Answer()
         await scroll.mount(self.answer)
-        scroll.anchor()
+        scroll.anchor(False)
 
     async def show(self, side: Side) -> None:
         """Draws what has come since the last time."""
@@ -279,6 +280,9 @@ class SideView(Vertical):
         if over:
             self._ended = True
             await answer.end()
+        scroll = self.query_one(VerticalScroll)
+        if scroll.max_scroll_y and not scroll.is_anchored:  # before, it would stand at the bottom
+            scroll.anchor()
 
 
 def _state(side: Side) -> str:
