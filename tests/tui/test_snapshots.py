@@ -73,7 +73,7 @@ class OfTwoFiles:
         ]
         moment = dataclasses.replace(
             pull, stage="downloading", n_bytes=250_000_000, size=600_000_000, bytes_per_s=3.1e6,
-            eta_s=113.0, file=parts[1], index=2, n_files=3,
+            eta_s=113.0, files=tuple(parts),
         )  # fmt: skip
         while True:
             tell(moment)
@@ -136,7 +136,9 @@ SCENES = {
     "help": Scene(("f1",), ("Everywhere",)),
     "models": Scene(("ctrl+o",), ("best fit", "licence: apache-2.0")),
     "pull": Scene(
-        ("ctrl+o", "down", "down"), ("too large", "licence: Apache", "pulling 42%"), _pull
+        ("ctrl+o", "down", "down"),
+        ("too large", "licence: Apache", "42%", "25% qwen3"),
+        _pull,
     ),
     "confirm": Scene(("ctrl+o", "down", "d"), ("Delete old:1b (700.0 MB)?",)),
     "models-keys": Scene(("ctrl+o", "f1"), ("Reload",)),
