@@ -152,9 +152,18 @@ SCENES = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("scene", SCENES)
+DIALOGS = ("confirm", "models-keys", "export", "import", "save")
+"""Of these a small dark and a large light picture are enough."""
+LOOKS = [
+    pytest.param(scene, theme, size, id=f"{scene}-{theme}-{size}")
+    for scene in SCENES
+    for theme in THEMES
+    for size in SIZES
+    if scene not in DIALOGS or (theme == THEMES[0]) == (size == "80x24")
+]
+
+
+@pytest.mark.parametrize(("scene", "theme", "size"), LOOKS)
 def test_screen(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -185,8 +185,11 @@ class CompareScreen(KeyedScreen[str | None]):
         self.comparison.start()
 
     def action_back(self) -> None:
-        """Stops answers that run, else leaves."""
-        if self.comparison is not None and not self.comparison.is_over:
+        """Closes a list of models that is open, else stops answers that run, else leaves."""
+        if found := [each for each in self.query(Select).results(Select) if each.expanded]:
+            found[0].expanded = False
+            found[0].focus()
+        elif self.comparison is not None and not self.comparison.is_over:
             self.comparison.stop()
             self._say("Stopping")
         else:

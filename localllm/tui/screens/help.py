@@ -19,6 +19,7 @@ from localllm.tui.keys import KEYS, WHERE
 Section = tuple[str, Sequence[tuple[str, str]]]  # a title, and what stands to the left and right
 _LEFT = 22  # cells of the left column
 _LEAST = 20  # of the right one
+_SCROLLBAR = 1  # which comes with the text
 
 
 def help_sections() -> list[Section]:
@@ -88,10 +89,11 @@ class HelpPage(Page):
         self.sections = sections
 
     def on_resize(self) -> None:
-        text = self.query_one("#help", Static)
-        self.call_after_refresh(
-            lambda: text.update(page_text(self.sections, text.container_size.width))
-        )
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        width = self.query_one(VerticalScroll).scrollable_content_region.width
+        self.query_one("#help", Static).update(page_text(self.sections, width - _SCROLLBAR))
 
 
 class HelpScreen(HelpPage):
