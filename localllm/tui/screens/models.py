@@ -35,6 +35,7 @@ from localllm.tui.widgets.pull_bars import PullBars
 
 #: Titles, and cells; the name has what the others leave, but not less.
 COLUMNS = {"Name": 20, "State": 11, "Fits here": 12, "tok/s": 5, "Size": 9, "Quant": 8}
+_BESIDE = 120  # cells from which the details stand beside the table
 _LONGEST_NOTE = 600  # characters
 _DETAILS_AFTER_S = 0.1  # the cursor may only be passing
 
@@ -132,7 +133,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
     ) -> None:
         """pulls: None where nothing can be pulled. current: the model in use, and its options."""
         super().__init__()
-        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_BESIDE, "-wide")]
         self._library, self._pulls, self._current = library, pulls, current
         self._options = options
         self._rows: list[ModelRow] = []
