@@ -49,8 +49,10 @@ Body = Callable[[Pilot[Any], CompareScreen, list[str | None]], Coroutine[Any, An
 
 def use(
     models: FakeOpener, body: Body, size: tuple[int, int] = (80, 24), question: str = "Why?",
-    **more: Any,
+    after: Callable[[CompareScreen], None] | None = None, **more: Any,
 ) -> None:  # fmt: skip
+    """after: what is looked at when the program has ended."""
+
     async def run(kept: Compared) -> None:
         app: App[None] = App()
         ended: list[str | None] = []
@@ -62,6 +64,8 @@ def use(
             if screen.comparison is not None:
                 screen.comparison.stop()
                 screen.comparison.join(10)
+        if after is not None:
+            after(screen)
 
     with empty_conversation() as kept:
         asyncio.run(run(kept))
@@ -334,12 +338,13 @@ def test_what_is_there_stays_when_the_program_is_left() -> None:
     async def body(pilot: Pilot[Any], screen: CompareScreen, ended: list[str | None]) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: texts(screen)[0] == "so far" and len(right.asked) == 1)
-        pilot.app.exit()
-        wanted = [("assistant", "so far", "a:1b", "cancelled")]
-        await until(pilot, lambda: kept(screen)[1:] == wanted)
+        assert [row[3] for row in kept(screen)] == ["", None, None]
+
+    def after(screen: CompareScreen) -> None:
+        assert kept(screen)[1:] == [("assistant", "so far", "a:1b", "cancelled")]
         assert shown(screen) == ["Why?", "so far"]
 
-    use(opener(left, right), body)
+    use(opener(left, right), body, after=after)
 
 
 def test_nothing_came_and_nothing_stays() -> None:
