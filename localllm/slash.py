@@ -11,6 +11,9 @@ from localllm.errors import ArgumentError
 
 _COMMAND = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
 RUN, CHAT = "run", "chat"
+OF_MODEL = ("license", "modelfile", "template")
+"""What `/show` shows of the model's own texts."""
+SHOWN = ("info", "license", "modelfile", "parameters", "system", "template")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,16 @@ def parse(text: str) -> tuple[str, str] | None:
     """(name, argument) of a text that is a command; None for any other. A path is none."""
     match = _COMMAND.fullmatch(text.strip())
     return (match[1].lower(), (match[2] or "").strip()) if match else None
+
+
+def shown(argument: str) -> str:
+    """Which of `SHOWN` is meant. Raises `ArgumentError` for anything else."""
+    what = argument.lower() or "info"
+    if what not in SHOWN:
+        raise ArgumentError(
+            f"there is nothing called {argument[:40]!a} to show", f"There is: {', '.join(SHOWN)}"
+        )
+    return what
 
 
 def find(name: str, where: str) -> str:

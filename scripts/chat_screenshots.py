@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from localllm.tui.app import ChatApp
 
 MODEL = "smollm2:135m"
-SIZE = (112, 34)
+SIZE = (120, 34)
 QUESTIONS = (
     "Why is the sky blue? Answer in two sentences.",
     "Write a Python function that adds two numbers.",

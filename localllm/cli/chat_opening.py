@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localllm import paths
+from localllm.cli import model_parts
 from localllm.cli.opening import Opening, is_base
 from localllm.cli.options import Found, find_model, hints
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
@@ -71,6 +72,9 @@ class LocalOpener:
             sampling=dict(carried.sampling),
             file_bytes=n_bytes,
         )
+
+    def text_of(self, name: str, what: str) -> str:
+        return model_parts.text_of(find_model(name, may_pull=False), what, self._opening.template)
 
     def open(
         self,
@@ -231,6 +235,12 @@ class UrlOpener:
 
     def describe(self, name: str) -> Described:
         return Described(name=name, label=name)
+
+    def text_of(self, name: str, what: str) -> str:
+        raise ArgumentError(
+            f"{self._endpoint.host} does not say what the {what} of {name[:80]} is",
+            "It is known of models of this machine.",
+        )
 
     def open(
         self,

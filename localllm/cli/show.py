@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localllm.cli import output
+from localllm.cli import model_parts, output
+from localllm.cli.model_parts import FALLBACK
 from localllm.cli.options import Found, ModelName, find_model, hints
-from localllm.errors import ArgumentError, LocalLLMError
+from localllm.errors import ArgumentError
 from localllm.params import recommended
-from localllm.store import modelfile
 
 if TYPE_CHECKING:
     from localllm.store.inspect import GgufFile
 
 _LONGEST_VALUE = 200  # characters of a metadata value on the screen
-_FALLBACK = "fallback:"  # before a family's name
 
 
 @click.command("show")
@@ -66,30 +65,10 @@ def command(model: str, verbose: bool, part: str | None, as_json: bool) -> None:
 
 
 def _template(found: Found, file: GgufFile) -> str:
-    used = _used_template(found, file)
-    if used is None:
-        raise ArgumentError(
-            f"{found.label} has no chat template", "It is a base model: localllm run --raw ..."
-        )
-    origin, template = used
-    if origin.startswith(_FALLBACK):
-        family = origin.removeprefix(_FALLBACK)
-        output.note(f"the file has no template; that of the {family} family is used")
-    elif origin == "go":
-        output.note("it is in Go and of no known family: run needs --template FAMILY|FILE")
-    return template
-
-
-def _license(found: Found, file: GgufFile) -> str:
-    text = found.settings.licence or _licence_name(found, file)
-    if not text:
-        raise ArgumentError(f"{found.label} names no licence")
-    return text
-
-
-def _licence_name(found: Found, file: GgufFile) -> str:
-    record = found.model.record if found.model else None
-    return (record.licence if record else "") or str(_json_value(file, "general.license") or "")
+    source, remark = model_parts.template_of(found, file.metadata)
+    if remark:
+        output.note(remark)
+    return source
 
 
 def _parameter_values(found: Found, file: GgufFile) -> dict[str, Any]:
@@ -117,31 +96,14 @@ def _system(found: Found, file: GgufFile) -> str:
     return found.settings.system
 
 
-def _modelfile(found: Found, file: GgufFile) -> str:
-    return modelfile.render(str(found.path.absolute()), found.settings)
-
-
 #: What one option each shows alone, exactly; the caller escapes it.
 PARTS: dict[str, Callable[[Found, GgufFile], str]] = {
-    "license": _license,
+    "license": lambda found, file: model_parts.licence_of(found, file.metadata),
     "template": _template,
     "parameters": _parameters,
     "system": _system,
-    "modelfile": _modelfile,
+    "modelfile": lambda found, file: model_parts.modelfile_of(found),
 }
-
-
-def _used_template(found: Found, file: GgufFile) -> tuple[str, str] | None:
-    """The template that `run` takes, and where it is from; see `session.used_template`."""
-    own = file.metadata.get("tokenizer.chat_template")
-    if isinstance(own, str) and not found.settings.template:
-        return "file", own  # also where the tokenizer is damaged
-    from localllm.session import used_template
-
-    try:
-        return used_template(found.path, found.settings.template)
-    except LocalLLMError:
-        return None  # no tokenizer that could tell: `run` says what is wrong
 
 
 def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
@@ -153,13 +115,13 @@ def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
         return _json_value(file, f"{architecture}.{key}")
 
     tokens = data.get("tokenizer.ggml.tokens")
-    origin, _ = _used_template(found, file) or ("", "")
+    origin, _ = model_parts.used_template(found, data) or ("", "")
     return {
         "model": found.label,
         "path": str(found.path),
         "digest": found.digest,
         "source": record.source if record else found.foreign.program if found.foreign else None,
-        "licence": _licence_name(found, file) or None,
+        "licence": model_parts.licence_name(found, data) or None,
         "title": _json_value(file, "general.name"),
         "architecture": architecture,
         "parameters": file.n_params,
@@ -178,7 +140,7 @@ def _facts(found: Found, file: GgufFile) -> dict[str, Any]:
         "pre_tokenizer": _json_value(file, "tokenizer.ggml.pre"),
         "vocabulary": len(tokens) if isinstance(tokens, list) else None,
         "chat_template": "tokenizer.chat_template" in data,
-        "usual_template": origin.removeprefix(_FALLBACK) if origin.startswith(_FALLBACK) else None,
+        "usual_template": origin.removeprefix(FALLBACK) if origin.startswith(FALLBACK) else None,
         "template_from": origin or None,
         "used": found.model.used if found.model and found.model.used else None,
         "settings": found.settings.document(),

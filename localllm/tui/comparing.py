@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import psutil
 
@@ -12,6 +12,7 @@ from localllm.errors import CancelledError, LocalLLMError
 from localllm.params import GenerateParams
 from localllm.session import Stats
 from localllm.tui.answering import Answering
+from localllm.tui.conversations.kinds import Message as Question
 from localllm.tui.opening import AnySession, Described, LoadOptions, Message, Opener
 
 WAITING, LOADING, ANSWERING, DONE, STOPPED, FAILED = (
@@ -22,20 +23,7 @@ _BESIDE_SHARE, _BESIDE_BYTES = 0.25, 500_000_000
 
 Asked = tuple[Sequence[Message], GenerateParams, "bool | str | None"]
 #: (question, session, what is known of its model): the messages, parameters and reasoning to ask.
-Prepare = Callable[[str, AnySession, Described], Asked]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The answer to go on with; other: the one that was not chosen, if there is one."""
-
-    name: str
-    question: str
-    text: str
-    reasoning: str
-    finish_reason: str
-    stats: Stats
-    other: Compared | None = None
+Prepare = Callable[[Question, AnySession, Described], Asked]
 
 
 class Side:
@@ -50,7 +38,9 @@ class Side:
         self.finish_reason = ""
         self._stopped = threading.Event()
 
-    def run(self, opener: Opener, options: LoadOptions, question: str, prepare: Prepare) -> None:
+    def run(
+        self, opener: Opener, options: LoadOptions, question: Question, prepare: Prepare
+    ) -> None:
         """Opens the model, reads its answer, closes it. Raises nothing."""
         session: AnySession | None = None
         try:
@@ -104,12 +94,25 @@ class Side:
     def is_over(self) -> bool:
         return self.state in (DONE, STOPPED, FAILED)
 
+    @property
+    def words(self) -> tuple[str, str]:
+        """Text and reasoning, as far as they were taken."""
+        answering = self.answering
+        return (answering.text, answering.reasoning) if answering is not None else ("", "")
+
+    @property
+    def ended_by(self) -> str:
+        """Why the answer ended, as a finish_reason; "cancelled" also where it has not yet."""
+        if self.finish_reason:
+            return self.finish_reason
+        return {DONE: "stop", FAILED: "error"}.get(self.state, "cancelled")
+
 
 class Comparison:
     """Both answers at once where the memory has room for both models, else one after the other."""
 
     def __init__(
-        self, opener: Opener, names: tuple[str, str], question: str, prepare: Prepare,
+        self, opener: Opener, names: tuple[str, str], question: Question, prepare: Prepare,
         options: LoadOptions,
     ) -> None:  # fmt: skip
         self.sides = (Side(names[0]), Side(names[1]))
@@ -147,26 +150,6 @@ class Comparison:
 
     def join(self, wait_s: float | None = None) -> None:
         self._thread.join(wait_s)
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether there is one to go on with."""
-        return any(self._answer_of(side) is not None for side in self.sides)
-
-    def chosen(self, side: Side) -> Compared | None:
-        """The answer of a side that is over, and the other one; None where there is none."""
-        chosen = self._answer_of(side)
-        other = next(self._answer_of(each) for each in self.sides if each is not side)
-        return replace(chosen, other=other) if chosen is not None else None
-
-    def _answer_of(self, side: Side) -> Compared | None:
-        answering = side.answering
-        if answering is None or not side.is_over or not answering.text:
-            return None
-        reason = side.finish_reason or ("cancelled" if side.state == STOPPED else "stop")
-        return Compared(
-            side.name, self.question, answering.text, answering.reasoning, reason, side.stats
-        )
 
 
 def room_for_both(

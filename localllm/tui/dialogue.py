@@ -10,10 +10,10 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from localllm.attachments import with_files
+from localllm.attachments import attach, with_files
 from localllm.params import GenerateParams
 from localllm.session import Stats
-from localllm.tui.conversations.kinds import Conversation, Message
+from localllm.tui.conversations.kinds import Attachment, Conversation, Message
 from localllm.tui.opening import AnySession, Described
 
 _MOST = 1e12  # of tokens and seconds
@@ -54,6 +54,15 @@ def asked(
             row["images"] = pictures
         out.append(row)
     return out
+
+
+def taken_in(text: str) -> tuple[str, tuple[Attachment, ...]]:
+    """What was typed, without the `@` of the files that it names, and these. Raises as
+    `attachments.attach`."""
+    found = attach(text)
+    texts = [Attachment(name, "text", content) for name, content in found.files]
+    pictures = [Attachment(path.rpartition("/")[2], "image", path=path) for path in found.pictures]
+    return found.words.strip("\n"), (*texts, *pictures)
 
 
 def parameters(

@@ -96,6 +96,10 @@ class Opener(Protocol):
     def describe(self, name: str) -> Described:
         """What is known of a model: quick, and without loading it."""
 
+    def text_of(self, name: str, what: str) -> str:
+        """A text that a model has along, exactly: one of `slash.OF_MODEL`. Raises `ArgumentError`
+        where there is none."""
+
     def open(
         self,
         name: str,

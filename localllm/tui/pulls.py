@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from localllm.store import catalog, download, sources
 from localllm.store.catalog import Entry
 from localllm.store.index import Store
 from localllm.store.lockfile import Lockfile
+from localllm.store.offer import RemoteFile
 from localllm.store.pull import pull_offer, with_known
 from localllm.store.transfer.patience import KEPT
 from localllm.store.transfer.progress import Meter, Progress
@@ -42,7 +43,11 @@ class FilePart:
 
     @property
     def share(self) -> float | None:
-        return self.n_bytes / self.size if self.size else None
+        return min(1.0, self.n_bytes / self.size) if self.size else None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.size is not None and self.n_bytes >= self.size
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,7 @@ class Pull:
     size: int | None = None
     bytes_per_s: float = 0.0
     eta_s: float | None = None
-    file: FilePart | None = None  # the one that comes now
-    index: int = 0  # of it, from 1
-    n_files: int = 0
+    files: tuple[FilePart, ...] = ()  # of a model that has several
     error: str = ""
     hint: str = ""
     model: str = ""  # its name in the store, once it is there
@@ -242,16 +245,40 @@ class StoreBring:
         known = catalog.load(damaged=lambda e: None)
         wish = wish_of(pull.name, known, store)
         if isinstance(wish, Entry):
-            return str(download.pull(wish, self._places, _of_parts(pull, wish, tell)).ref)
+            return str(download.pull(wish, self._places, _of_parts(pull, tell)).ref)
         asked = sources.asked(wish, known)
         offer = sources.offer(wish, known, Lockfile())
         offer = with_known(offer, store.find(offer.ref))
-        tell(replace(pull, size=offer.size, n_files=len(offer.files)))
-        model = pull_offer(offer, asked or offer.ref, self._places, _of_files(pull, tell))
+        tell(replace(pull, size=offer.size))
+        model = pull_offer(
+            offer, asked or offer.ref, self._places, _of_files(pull, offer.files, tell)
+        )
         return str(model.ref)
 
 
-def _of_files(pull: Pull, tell: Tell) -> Callable[[Progress], None]:
+class FileSet:
+    """The files of one model, which come one after another."""
+
+    def __init__(self, files: Iterable[tuple[str, int | None]]) -> None:
+        """files: names and sizes, as far as these are known."""
+        self._parts = [FilePart(name, 0, size) for name, size in files]
+
+    def at(self, progress: Progress) -> tuple[FilePart, ...]:
+        """How far each of them is; none for a single one. One that was here before is told of
+        only by the sum of bytes."""
+        n_before = progress.all_bytes - progress.n_bytes
+        for n, part in enumerate(self._parts[: progress.index - 1]):
+            if part.size is not None and part.size <= n_before:
+                self._parts[n] = replace(part, n_bytes=part.size)
+                n_before -= part.size
+        now = FilePart(progress.name, progress.n_bytes, progress.size)
+        self._parts[progress.index - 1] = now
+        return tuple(self._parts) if len(self._parts) > 1 else ()
+
+
+def _of_files(pull: Pull, files: Sequence[RemoteFile], tell: Tell) -> Callable[[Progress], None]:
+    of_set = FileSet((file.name, file.size) for file in files)
+
     def report(progress: Progress) -> None:
         tell(
             replace(
@@ -261,16 +288,14 @@ def _of_files(pull: Pull, tell: Tell) -> Callable[[Progress], None]:
                 size=progress.all_size,
                 bytes_per_s=progress.bytes_per_s,
                 eta_s=progress.eta_s,
-                file=FilePart(progress.name, progress.n_bytes, progress.size),
-                index=progress.index,
-                n_files=progress.n_files,
+                files=of_set.at(progress),
             )
         )
 
     return report
 
 
-def _of_parts(pull: Pull, entry: Entry, tell: Tell) -> Callable[[download.Progress], None]:
+def _of_parts(pull: Pull, tell: Tell) -> Callable[[download.Progress], None]:
     meter: Any = Meter()
     stage = ""
 
@@ -288,7 +313,6 @@ def _of_parts(pull: Pull, entry: Entry, tell: Tell) -> Callable[[download.Progre
                 size=progress.total_bytes,
                 bytes_per_s=speed if stage == "download" else 0.0,
                 eta_s=left / speed if stage == "download" and speed > 0 else None,
-                n_files=len(entry.parts),
             )
         )
 

@@ -82,7 +82,8 @@ def test_set_and_show(model: str, tmp_path: Path) -> None:
         assert "llama" in t.enter("/show info") and "native, 2 threads" in t.text
         assert "CC0" in t.enter("/show license")
         assert "{{ messages }}" in t.enter("/show template")
-        assert "There is: info, license" in t.enter("/show modelfile")
+        assert f"FROM {Path(model).absolute()}" in t.enter("/show modelfile")
+        assert "There is: info, license, modelfile" in t.enter("/show files")
         t.enter("/set verbose")
         assert "ended by stop" in t.enter("say x") and "localllm replay " in t.text
         t.enter("/set quiet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
 from tui.fakes import FakeOpener, FakeSession
@@ -86,14 +87,16 @@ def drive(
     size: tuple[int, int] = (80, 24),
     beginning: Beginning | None = None,
     loaded: bool = True,
+    **more: Any,
 ) -> None:
-    """Runs `body` in a chat whose files lie in a folder. loaded: waits for the model first."""
+    """Runs `body` in a chat whose files lie in a folder. loaded: waits for the model first. more:
+    for the app."""
     if opener is None:
         opener = FakeOpener({"fake:135m": session or FakeSession()})
 
     async def run() -> None:
         store = Conversations(folder / "conversations.db")
-        app = ChatApp(opener, store, beginning, config=folder / "config")
+        app = ChatApp(opener, store, beginning, config=folder / "config", **more)
         try:
             async with app.run_test(size=size) as pilot:
                 driven = Driven(app, pilot)

@@ -154,6 +154,7 @@ class FakeOpener:
         self.sessions = dict(sessions) if sessions is not None else {"fake:135m": FakeSession()}
         self.is_local = is_local
         self.opened: list[tuple[str, LoadOptions]] = []
+        self.texts: dict[str, str] = {}  # what `text_of` gives
         self.forgotten: list[str] = []  # conversations
         self.is_closed = False
         self._default, self._loads, self._described = default, dict(loads or {}), described or {}
@@ -167,6 +168,12 @@ class FakeOpener:
     def describe(self, name: str) -> Described:
         self._look_up(name)
         return self._described.get(name, Described(name, name))
+
+    def text_of(self, name: str, what: str) -> str:
+        self._look_up(name)
+        if what not in self.texts:
+            raise ArgumentError(f"{name} has no {what}")
+        return self.texts[what]
 
     def open(
         self,

@@ -9,7 +9,7 @@ from stand_ins.nasty import BAD
 from textual.events import Paste
 from textual.widgets import Input, TextArea
 from tui.driving import Driven, drive
-from tui.fakes import FakeSession
+from tui.fakes import FakeOpener, FakeSession
 
 from localllm.plain_text import escape
 from localllm.tui.screens.help import HelpScreen
@@ -223,6 +223,8 @@ def test_commands(tmp_path: Path) -> None:
             "/stats": "there is no answer yet",
             "/think low": "reasoning: low",
             "/show": "of 4,096 tokens",
+            "/show licence": "There is: info, license, modelfile",
+            "/show license": "has no license",
             "/hlep": "Did you mean /help?",
             "/help set": "change a parameter",
         }.items():
@@ -240,6 +242,32 @@ def test_commands(tmp_path: Path) -> None:
         assert d.chat.composer.text == "/nothing", "one that was not done stays"
 
     drive(body, tmp_path, size=(80, 60))
+
+
+def test_texts_of_the_model_are_a_page(tmp_path: Path) -> None:
+    opener = FakeOpener()
+    opener.texts = {
+        "license": "MIT [b\x1b[2J\n" + "word " * 2000 + "the end",
+        "modelfile": "FROM /x.gguf\n",
+        "template": "{{ messages }}",
+    }
+
+    async def body(d: Driven) -> None:
+        for what, shown in {
+            "license": "MIT [b\\x1b[2J",
+            "modelfile": "FROM /x.gguf",
+            "template": "{{ messages }}",
+        }.items():
+            await d.type(f"/show {what}")
+            await d.press("enter")
+            await d.until(lambda shown=shown: shown in d.text)  # type: ignore[misc]
+            if what == "license":
+                await d.press("end")
+                await d.until(lambda: "the end" in d.text)
+            await d.press("q")
+            await d.until(lambda: d.app.screen is d.chat)
+
+    drive(body, tmp_path, opener=opener)
 
 
 @pytest.mark.parametrize("key", ["f1", "?"])

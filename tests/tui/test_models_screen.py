@@ -16,14 +16,15 @@ from tui.waiting import notes_of, until
 
 from localllm.errors import DownloadError, LocalLLMError
 from localllm.store.transfer.patience import KEPT
+from localllm.store.transfer.progress import Progress
 from localllm.tui.library import AVAILABLE, PARTIAL, READY, ModelRow
 from localllm.tui.opening import LoadOptions
 from localllm.tui.outlook import FITS, TOO_LARGE, Outlook
-from localllm.tui.pulls import FilePart, Pull, Pulls, Tell
+from localllm.tui.pulls import FilePart, FileSet, Pull, Pulls, Tell
 from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.models import Choice, ModelsScreen, ModelTable
 from localllm.tui.widgets.load_options import LoadOptionsBar
-from localllm.tui.widgets.pull_bars import PullRow, whole_text
+from localllm.tui.widgets.pull_bars import PullRow, below_text, whole_text
 
 SIZES = [(60, 20), (120, 40)]
 PLANS = ((2048, "f16", 173_000_000, True), (2048, "q8_0", 150_000_000, True),
@@ -74,6 +75,9 @@ class FakeLibrary:
         return ["Its file stays where it is: /x"]
 
 
+FILES = (FilePart("a.gguf", 40, 40), FilePart("b.gguf", 10, 100))
+
+
 class FakeBring:
     """Waits for `go` at each step; `fails` ends it with an error."""
 
@@ -85,7 +89,7 @@ class FakeBring:
     def __call__(self, pull: Pull, tell: Tell) -> str:
         self.n += 1
         moment = Pull(pull.name, stage="downloading", n_bytes=50, size=200, bytes_per_s=10.0,
-                      eta_s=15.0, file=FilePart("b.gguf", 10, 100), index=2, n_files=2)  # fmt: skip
+                      eta_s=15.0, files=FILES)  # fmt: skip
         tell(moment)
         self.begun.set()
         while not self.go.wait(0.005):
@@ -236,7 +240,8 @@ def test_a_pull_goes_on_while_the_screen_is_gone() -> None:
         row = screen.query_one(PullRow)
         drawn = str(row.query_one(".whole").render())
         assert all(part in drawn for part in ("25%", "10 B/s", "0:15 left"))
-        assert "file 2 of 2 [#---------] 10% b.gguf" in str(row.query_one(".file").render())
+        below = str(row.query_one(".below").render())
+        assert below == "[##########] 100% a.gguf\n[#---------]  10% b.gguf"
         await pilot.press("p")
         await until(pilot, lambda: "being pulled already" in notes_of(app))
         await pilot.press("escape")
@@ -270,6 +275,34 @@ def test_the_line_of_a_pull_at_every_width() -> None:
     assert whole_text(pull, 120).startswith("qwen3:0.6b downloading [#####----")
 
 
+def test_a_line_for_each_file() -> None:
+    files = tuple(FilePart(f"{n}.gguf", min(1, max(0, 4 - n)) * 10, 10) for n in range(1, 13))
+    files = (*files[:3], FilePart("4.gguf", 5, 10), *files[4:])
+    lines = below_text(Pull("x", files=files), 60).split("\n")
+    assert lines[:3] == [
+        "3 of 12 files are here", "[#####-----]  50% 4.gguf", "[----------]   0% 5.gguf",
+    ]  # fmt: skip
+    assert len(lines) == 5
+    unknown = (FilePart("a\x1b.gguf", 5_000_000, None), FilePart("b" * 80, 0, None))
+    lines = below_text(Pull("x", files=unknown), 60).split("\n")
+    assert lines[0] == "5.0 MB            a\\x1b.gguf" and len(lines[1]) == 60
+
+
+def test_files_of_a_set() -> None:
+    of_set = FileSet([("a", 10), ("b", None), ("c", 30)])
+
+    def at(index: int, name: str, n_bytes: int, size: int | None, all_bytes: int) -> list[int]:
+        found = Progress(name, index, 3, n_bytes, size, all_bytes, None, 0.0, None, "downloading")
+        return [part.n_bytes for part in of_set.at(found)]
+
+    assert at(2, "b", 0, 20, 10) == [10, 0, 0]  # the first was here before
+    assert at(2, "b", 20, 20, 30) == [10, 20, 0]
+    assert at(3, "c", 5, 30, 35) == [10, 20, 5]
+    assert (
+        FileSet([("a", 10)]).at(Progress("a", 1, 1, 5, 10, 5, 10, 0.0, None, "downloading")) == ()
+    )
+
+
 def test_a_failed_pull_says_why_and_goes_on() -> None:
     bring = FakeBring()
     bring.fails = DownloadError("cannot fetch [b]x\x1b: refused", f"Check the network. {KEPT}")
@@ -280,7 +313,7 @@ def test_a_failed_pull_says_why_and_goes_on() -> None:
         await until(pilot, lambda: "refused" in notes_of(app))
         assert "[b]x\\x1b" in notes_of(app)
         row = screen.query_one(PullRow)
-        why = str(row.query_one(".file").render())
+        why = str(row.query_one(".below").render())
         assert "cannot fetch [b]x\\x1b: refused. Check the network." in why
         assert "pull it again to go on from there" in why
         assert "same command" not in why

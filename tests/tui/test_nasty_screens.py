@@ -12,6 +12,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input
 from tui.fakes import FakeOpener, FakeSession
+from tui.keeping import empty_conversation
 from tui.waiting import notes_of, screen_text, until
 
 from localllm.errors import DownloadError, LocalLLMError
@@ -58,7 +59,8 @@ class NastyLibrary:
 
 
 def nasty_pull(pull: Pull, tell: Tell) -> str:
-    tell(Pull(pull.name, stage=ALL, n_bytes=5, size=10, file=FilePart(ALL, 1, 2), n_files=3))
+    files = (FilePart(ALL, 1, 2), FilePart(ALL, 0, None))
+    tell(Pull(pull.name, stage=ALL, n_bytes=5, size=10, files=files))
     raise DownloadError(LONG, ALL)
 
 
@@ -139,15 +141,19 @@ def test_compare(fails: bool) -> None:
 
     async def use(pilot: Pilot[Any], app: App[Any]) -> None:
         screen = CompareScreen(
-            models, lambda *asked: ([{"role": "user", "content": "?"}], GenerateParams(), None),
-            question=ALL, names=(ALL, "b"),
-        )  # fmt: skip
+            models,
+            lambda *asked: ([{"role": "user", "content": "?"}], GenerateParams(), None),
+            kept,
+            question=ALL,
+            names=(ALL, "b"),
+        )
         await app.push_screen(screen)
         await until(pilot, lambda: screen.views[1].name_chosen == "b")
         await pilot.press("enter")
         await until(pilot, lambda: "F2 or F3" in str(screen.query_one("#said").render()))
 
-    run(use)
+    with empty_conversation() as kept:
+        run(use)
 
 
 def test_figures_and_the_live_bar() -> None:
@@ -207,7 +213,9 @@ def test_the_screen_is_resized(tmp_path: Path, name: str) -> None:
     screens: dict[str, Any] = {
         "models": lambda: ModelsScreen(NastyLibrary(), None),
         "parameters": lambda: ParametersScreen(Wishes(), Presets(tmp_path)),
-        "compare": lambda: CompareScreen(FakeOpener(), lambda *asked: ([], GenerateParams(), None)),
+        "compare": lambda: CompareScreen(
+            FakeOpener(), lambda *asked: ([], GenerateParams(), None), kept
+        ),
         "figures": lambda: FiguresScreen(history),
     }
 
@@ -220,4 +228,5 @@ def test_the_screen_is_resized(tmp_path: Path, name: str) -> None:
             assert len(lines) == height
             assert all(cells_of(line) == width for line in lines)
 
-    run(use)
+    with empty_conversation() as kept:
+        run(use)

@@ -10,7 +10,9 @@ import pytest
 from textual.app import App
 from textual.screen import Screen
 from tui.fakes import FakeOpener
+from tui.keeping import empty_conversation
 
+from localllm.tui.compared import Compared
 from localllm.tui.library import ServedLibrary
 from localllm.tui.live import History
 from localllm.tui.presets import Presets, Wishes
@@ -21,22 +23,22 @@ from localllm.tui.screens.own_keys import KeysScreen, OwnKeys, own_keys
 from localllm.tui.screens.parameters import ParametersScreen
 
 
-def screens(folder: Path) -> dict[str, Screen[Any]]:
+def screens(folder: Path, kept: Compared) -> dict[str, Screen[Any]]:
     opener = FakeOpener()
     return {
         "models": ModelsScreen(ServedLibrary(opener), None),
         "figures": FiguresScreen(History()),
         "parameters": ParametersScreen(Wishes(), Presets(folder)),
-        "compare": CompareScreen(opener, lambda *asked: ([], None, None)),  # type: ignore[arg-type,return-value]
+        "compare": CompareScreen(opener, lambda *asked: ([], None, None), kept),  # type: ignore[arg-type,return-value]
     }
 
 
 @pytest.mark.parametrize("name", ["models", "figures", "parameters", "compare"])
 def test_keys_and_palette(tmp_path: Path, name: str) -> None:
-    async def run() -> None:
+    async def run(kept: Compared) -> None:
         app: App[None] = App()
         async with app.run_test(size=(60, 20)) as pilot:
-            screen = screens(tmp_path)[name]
+            screen = screens(tmp_path, kept)[name]
             await app.push_screen(screen)
             await pilot.pause()
             rows = {what: keys for keys, what, _ in own_keys(screen)}
@@ -49,11 +51,12 @@ def test_keys_and_palette(tmp_path: Path, name: str) -> None:
             shown = app.screen
             assert isinstance(shown, KeysScreen)
             for what in rows:
-                assert what in shown.text
+                assert what in dict(shown.sections[0][1]).values()
             await pilot.press("f1")
             assert app.screen is screen
 
-    asyncio.run(run())
+    with empty_conversation() as kept:
+        asyncio.run(run(kept))
 
 
 def test_an_action_of_the_palette_runs(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from textual.app import App
+from tui.keeping import empty_conversation
 from tui.waiting import notes_of, screen_text, until
 
 from localllm import paths
@@ -16,7 +17,7 @@ from localllm.cli.chat_opening import LocalOpener
 from localllm.cli.opening import Opening
 from localllm.params import GenerateParams
 from localllm.tui import library
-from localllm.tui.comparing import Compared
+from localllm.tui.compared import Compared
 from localllm.tui.library import LocalLibrary
 from localllm.tui.live import History, Sampler
 from localllm.tui.opening import LoadOptions
@@ -80,13 +81,15 @@ def test_delete(home: Path) -> None:
 def test_compare(home: Path) -> None:
     def prepare(question: str, session: Any, described: Any) -> Any:
         params = GenerateParams(temperature=0, max_tokens=8, ignore_eos=True)
-        return [{"role": "user", "content": question}], params, None
+        return [{"role": "user", "content": question.content}], params, None
 
-    async def run() -> None:
+    async def run(kept: Compared) -> None:
         app: App[None] = App()
-        opener, ended, history = LocalOpener(None, Opening()), list[Compared | None](), History()
+        opener, ended, history = LocalOpener(None, Opening()), list[str | None](), History()
         async with app.run_test(size=(80, 24)) as pilot:
-            screen = CompareScreen(opener, prepare, question="Hello", names=("one:1k", "two:1k"))
+            screen = CompareScreen(
+                opener, prepare, kept, question="Hello", names=("one:1k", "two:1k")
+            )
             await app.push_screen(screen, ended.append)
             await until(pilot, lambda: all(view.name_chosen for view in screen.views))
             await pilot.press("enter")
@@ -103,10 +106,12 @@ def test_compare(home: Path) -> None:
             assert history.answers[0].generated_tokens == 8
             await pilot.press("f2")
         opener.close()
-        assert ended[0] is not None
-        assert ended[0].finish_reason == "length"
+        assert ended == ["one:1k"]
+        last = kept._store.path(kept._conversation)[-1]
+        assert (last.content, last.finish_reason) == (left.text, "length")
 
-    asyncio.run(run())
+    with empty_conversation() as kept:
+        asyncio.run(run(kept))
 
 
 def _cells(table: ModelTable) -> list[str]:

@@ -27,6 +27,7 @@ from localllm.server.manager import Manager
 from localllm.server.opening import ModelFile, OpenOptions, TierOptions
 from localllm.server.security import Access
 from localllm.server.shelf import Item, Shelf
+from localllm.store import modelfile
 from localllm.store.index import Store
 from localllm.store.record import Record
 from localllm.store.ref import parse
@@ -101,6 +102,18 @@ def test_what_comes_with_a_model_is_described(opener: LocalOpener, path: str) ->
         opener.describe("/nowhere/x.gguf")
     with pytest.raises(LocalLLMError, match="there is no model called"):
         opener.describe("nonsense:1b")
+
+
+def test_texts_that_a_model_has_along(opener: LocalOpener, path: str) -> None:
+    settings = Settings(template="{{ messages }}", licence="MIT\nAnd so on.", system="Be brief.")
+    installed("mine:1b", path, settings)
+    assert opener.text_of("mine:1b", "license") == "MIT\nAnd so on."
+    assert opener.text_of("mine:1b", "template") == "{{ messages }}"
+    text = opener.text_of("mine:1b", "modelfile")
+    assert modelfile.parse(text).settings == settings
+    assert local(template="given").text_of("mine:1b", "template") == "given"
+    with pytest.raises(ArgumentError, match="names no licence"):
+        opener.text_of(path, "license")
 
 
 def test_sessions_of_one_model_share_it_until_the_last_one_ends(
@@ -200,6 +213,8 @@ def test_models_of_an_address() -> None:
             opened(opener, "a", LoadOptions(), cancelled=lambda: True)
         assert opener.forget_conversation("7") == 0
         opener.close()
+        with pytest.raises(ArgumentError, match="does not say what the license"):
+            opener.text_of("a", "license")
 
 
 def test_a_server_without_a_list_is_asked_by_name() -> None:

@@ -82,7 +82,7 @@ def _bye(repl: Repl, argument: str) -> None:
 _DONE_BY = {
     "help": Command(_help, lambda words: list(COMMANDS)),
     "set": Command(settings.set_, settings.complete_set),
-    "show": Command(settings.show, lambda words: list(settings.SHOWN)),
+    "show": Command(settings.show, lambda words: list(slash.SHOWN)),
     "system": Command(settings.system),
     "think": Command(settings.think, lambda words: list(settings.THINKING)),
     "stats": Command(settings.stats),

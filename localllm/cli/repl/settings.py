@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from localllm.cli import output, prompt_text, report
+from localllm import slash
+from localllm.cli import model_parts, output, prompt_text, report
 from localllm.cli.answer_view import FOLD, HIDE, SHOW
 from localllm.cli.generation_options import THINK
 from localllm.errors import ArgumentError
@@ -39,7 +40,7 @@ HELP = {
         "fold                           a line for it",
         "hide                           nothing of it",
     ),
-    "show": ("info, license, parameters, system, template",),
+    "show": (", ".join(slash.SHOWN),),
     "save": (
         "NAME lies in the data folder; a name with a slash is a file of yours.",
         "What is there already is kept, unless this conversation came from it: --force overwrites.",
@@ -73,12 +74,13 @@ def set_(repl: Repl, argument: str) -> None:
 
 def show(repl: Repl, argument: str) -> None:
     """What is known about the model, or set."""
-    what = argument.lower() or "info"
-    if what not in SHOWN:
-        raise ArgumentError(
-            f"there is nothing called {argument[:40]!a} to show", f"There is: {', '.join(SHOWN)}"
-        )
-    output.emit(SHOWN[what](repl).rstrip("\n") + "\n")
+    what = slash.shown(argument)
+    if what in slash.OF_MODEL:
+        chat = repl.chat
+        text = output.escape(model_parts.text_of(chat.found, what, chat.opening.template))
+    else:
+        text = _SHOWN[what](repl)
+    output.emit(text.rstrip("\n") + "\n")
 
 
 def system(repl: Repl, argument: str) -> None:
@@ -180,7 +182,7 @@ def _value(value: Any) -> str:
 
 
 def _show_all(repl: Repl) -> None:
-    output.emit(SHOWN["parameters"](repl) + "\n")
+    output.emit(_parameters(repl) + "\n")
 
 
 def _verbose(wanted: bool, line: str) -> Callable[[Repl, str], None]:
@@ -270,39 +272,8 @@ def _system(repl: Repl) -> str:
     return output.escape(repl.chat.system or "There are no instructions.")
 
 
-def _metadata(repl: Repl, key: str) -> str | None:
-    from localllm.store.inspect import GgufFile
-
-    with GgufFile(repl.chat.found.path) as file:
-        value = file.metadata.get(key)
-    return value if isinstance(value, str) else None
-
-
-def _license(repl: Repl) -> str:
-    model = repl.chat.found.model
-    text = repl.chat.carried.licence or (model.record.licence if model and model.record else None)
-    return output.escape(text or _metadata(repl, "general.license") or "The file names no licence.")
-
-
-def _template(repl: Repl) -> str:
-    from localllm.session import used_template
-
-    if repl.chat.opening.template:
-        return output.escape(repl.chat.opening.template)
-    used = used_template(repl.chat.found.path, repl.chat.carried.template)
-    if used is None:
-        return "The file has no template."
-    origin, source = used
-    if origin.startswith("fallback:"):
-        family = origin.removeprefix("fallback:")
-        source += f"\n\nThe file has no template: this is the {family} family's."
-    return output.escape(source)
-
-
-SHOWN: dict[str, Callable[[Repl], str]] = {
+_SHOWN: dict[str, Callable[[Repl], str]] = {
     "info": _info,
-    "license": _license,
     "parameters": _parameters,
     "system": _system,
-    "template": _template,
 }

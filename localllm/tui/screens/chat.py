@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -10,31 +11,28 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
-from textual.widgets import Footer
 from textual.worker import WorkerCancelled, WorkerFailed
 
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui.answering import Answering
-from localllm.tui.dialogue import asked, kept_figures, parameters
+from localllm.tui.dialogue import asked, parameters
 from localllm.tui.keys import bindings
 from localllm.tui.live import History, Sampler
 from localllm.tui.screens.chat_actions import Actions
 from localllm.tui.widgets.answer import CodeBlock
+from localllm.tui.widgets.key_footer import KeyFooter
 from localllm.tui.widgets.live_bar import LiveBar
 from localllm.tui.widgets.message import MessageView
 
 if TYPE_CHECKING:
-    from localllm.tui.comparing import Compared
+    from localllm.tui.conversations.kinds import Message
     from localllm.tui.opening import AnySession, Described
     from localllm.tui.widgets.sidebar import Sidebar
 
 _LIVE_S = 0.5
 _WIDE = 100
 """Cells from which the list of conversations stays beside the messages."""
-
-_ROOMY, _PALETTE = 80, 66
-"""Cells from which the footer has spaces between its keys, and the key of the palette."""
 
 
 class ChatScreen(Actions):
@@ -57,7 +55,7 @@ class ChatScreen(Actions):
             yield self._status
             yield self.composer
             yield self._live
-        yield Footer()
+        yield KeyFooter()
 
     async def on_mount(self) -> None:
         self.set_interval(_LIVE_S, self._watch)
@@ -67,11 +65,7 @@ class ChatScreen(Actions):
         self._fit(event.size.width)
 
     def _fit(self, width: int) -> None:
-        """On a narrow screen all keys of the footer but the palette's stay, and the list of
-        conversations makes room, unless it is in use."""
-        footer = self.query_one(Footer)
-        footer.compact = width < _ROOMY
-        footer.set_class(width < _PALETTE, "narrow")
+        """On a narrow screen the list of conversations makes room, unless it is in use."""
         was, self._is_wide = self._is_wide, width >= _WIDE
         if self._is_wide and not was and self._beside:
             self.call_after_refresh(self._show_sidebar)
@@ -295,6 +289,7 @@ class ChatScreen(Actions):
         )
 
     def action_compare(self) -> None:
+        from localllm.tui.compared import Compared
         from localllm.tui.comparing import Asked
         from localllm.tui.screens.compare import CompareScreen
 
@@ -302,43 +297,37 @@ class ChatScreen(Actions):
             self.app.notify("An answer is on its way: Esc stops it", timeout=3)
             return
         conversation = self.renew()
-        path = self.app.store.path(conversation.id)
+        kept = Compared(self.app.store, conversation.id)
 
-        def prepare(question: str, session: AnySession, described: Described) -> Asked:
-            messages = asked(conversation, path, described)
-            messages.append({"role": "user", "content": question})
+        def prepare(question: Message, session: AnySession, described: Described) -> Asked:
+            messages = asked(conversation, (*kept.path, question), described)
             return messages, parameters(conversation, session, described, {}), conversation.think
 
-        async def done(compared: Compared | None) -> None:
-            if compared is not None:
-                await self._go_on_with(compared)
-
-        self.app.push_screen(
-            CompareScreen(
-                self.app.opener,
-                prepare,
-                options=self.app.options,
-                names=(self.app.model, ""),
-                question=self.composer.text,
-            ),
-            done,
+        screen = CompareScreen(
+            self.app.opener,
+            prepare,
+            kept,
+            options=self.app.options,
+            names=(self.app.model, ""),
+            question=self.composer.text,
+            attached=self.composer.attached,
         )
 
-    async def _go_on_with(self, compared: Compared) -> None:
-        """An answer that was chosen among two becomes part of the conversation."""
-        conversation, store = self.renew(), self.app.store
-        path = store.path(conversation.id)
-        parent = path[-1].id if path else None
-        question = store.add(conversation.id, parent, "user", compared.question)
-        for answer in (compared.other, compared):  # the last one is shown
-            if answer is not None:
-                store.add(
-                    conversation.id, question.id, "assistant", answer.text,
-                    reasoning=answer.reasoning, model=answer.name,
-                    finish_reason=answer.finish_reason, stats=kept_figures(answer.stats),
-                )  # fmt: skip
-        if self.composer.text == compared.question:
+        async def done(chosen: str | None) -> None:
+            if kept.has_answers:
+                await self._show_compared(conversation.id, screen.asked)
+            if chosen is not None and chosen != self.app.model:
+                self.app.load(chosen)
+            elif chosen is None and kept.has_answers:
+                self.app.notify("The answers are branches here: F7 takes them back", timeout=5)
+
+        self.app.push_screen(screen, done)
+
+    async def _show_compared(self, conversation: int, questions: Sequence[str]) -> None:
+        """Answers of a comparison have become part of a conversation."""
+        if not self.shows(conversation):
+            return
+        if self.composer.text in questions:
             self.composer.take()
+        self.renew()
         await self.reopen()
-        if compared.name != self.app.model:
-            self.app.load(compared.name)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from localllm import attachments, slash
+from localllm import slash
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape_line
 from localllm.tui.conversations.kinds import Attachment, Message
-from localllm.tui.dialogue import last_question
+from localllm.tui.dialogue import last_question, taken_in
 from localllm.tui.screens.talk import NOTHING
 from localllm.tui.screens.waiting import Waiting
 from localllm.tui.widgets.answer import CodeBlock
@@ -203,17 +203,13 @@ class Actions(Waiting):
         if self.editing is not None and not self.ready(to_answer=self.editing.role == "user"):
             return  # the text stays where it is
         try:
-            found = attachments.attach(text)
+            words, extra = taken_in(text)
         except LocalLLMError as e:
             self.say(e)  # the text stays where it is
             return
-        extra = [Attachment(name, "text", content) for name, content in found.files]
-        extra += [
-            Attachment(path.rpartition("/")[2], "image", path=path) for path in found.pictures
-        ]
         editing, self.editing = self.editing, None
         self.composer.take()
-        words, parts = found.words.strip("\n"), (*attached, *extra)
+        parts = (*attached, *extra)
         if editing is None:
             await self.send(words, parts)
             return

@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from textual.content import Content
+
 from localllm import slash
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.params import PARAMETERS, THINK, find
+from localllm.plain_text import escape
 from localllm.tui.dialogue import last_question
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ def _set(chat: ChatScreen, argument: str) -> None:
         _think(chat, value or ("on" if name == "think" else "off"))
         return
     if not name:
-        _show(chat, "parameters")
+        _show_parameters(chat)
         return
     row, conversation = find(name), chat.renew()
     params = dict(conversation.params)
@@ -91,28 +94,39 @@ def _think(chat: ChatScreen, argument: str) -> None:
         chat.say_line(f"reasoning: {words.get(think, think)}")
 
 
-def _show(chat: ChatScreen, argument: str) -> None:
-    conversation, session = chat.renew(), chat.app.session
-    if argument == "parameters":
-        given = conversation.params
-        chat.say_line(
-            "\n".join(f"{name}: {given.get(name, row.default)}" for name, row in PARAMETERS.items())
-        )
-    elif argument == "system":
+async def _show(chat: ChatScreen, argument: str) -> None:
+    session, what = chat.app.session, slash.shown(argument)
+    if what == "parameters":
+        _show_parameters(chat)
+    elif what == "system":
         _system(chat, "")
-    elif argument in ("", "info"):
-        if session is None:
-            raise ArgumentError("no model is open", "Ctrl+O shows the models.")
+    elif session is None:
+        raise ArgumentError("no model is open", "Ctrl+O shows the models.")
+    elif what in slash.OF_MODEL:
+        await _show_page(chat, what)
+    else:
         info = session.info
         chat.say_line(
             f"{chat.app.model_label}: {info.description}, {info.architecture}, "
             f"engine {info.engine}, {info.n_threads} threads, context of {info.n_ctx:,} tokens"
         )
-    else:
-        raise ArgumentError(
-            f"there is nothing called {argument[:40]!a} to show",
-            "There is: info, parameters, system",
-        )
+
+
+def _show_parameters(chat: ChatScreen) -> None:
+    given = chat.renew().params
+    chat.say_line(
+        "\n".join(f"{name}: {given.get(name, row.default)}" for name, row in PARAMETERS.items())
+    )
+
+
+async def _show_page(chat: ChatScreen, what: str) -> None:
+    """A text of the model, which may be long."""
+    import asyncio
+
+    from localllm.tui.screens.help import Page
+
+    text = await asyncio.to_thread(chat.app.opener.text_of, chat.app.model, what)
+    chat.app.push_screen(Page(Content(escape(text))))
 
 
 def _stats(chat: ChatScreen, argument: str) -> None:

@@ -11,26 +11,28 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Button, Footer, Input, Select, Static
+from textual.widgets import Button, Input, Select, Static
 
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape, escape_line
+from localllm.tui.compared import Compared
 from localllm.tui.comparing import (
     ANSWERING,
     FAILED,
     LOADING,
     WAITING,
-    Compared,
     Comparison,
     Prepare,
     Side,
 )
-from localllm.tui.dialogue import figures_of, kept_figures
+from localllm.tui.conversations.kinds import Attachment
+from localllm.tui.dialogue import figures_of, kept_figures, taken_in
 from localllm.tui.model_texts import error_text
 from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
 from localllm.tui.widgets.field import Field
+from localllm.tui.widgets.key_footer import KeyFooter
 from localllm.tui.widgets.live_bar import bar
 from localllm.tui.widgets.message import Reasoning
 
@@ -39,8 +41,9 @@ _TOGETHER = "Both at once: each is slower than it would be alone"
 _IN_TURN = "One after the other: the memory has no room for both at once"
 
 
-class CompareScreen(KeyedScreen[Compared | None]):
-    """Ends with the answer to go on with, or with None."""
+class CompareScreen(KeyedScreen[str | None]):
+    """Ends with the name of the model to go on with, or with None. What is answered is kept as it
+    comes, whatever it ends with."""
 
     TITLE = "Compare two models"
     AUTO_FOCUS = "#question"
@@ -82,22 +85,27 @@ class CompareScreen(KeyedScreen[Compared | None]):
         self,
         opener: Opener,
         prepare: Prepare,
+        kept: Compared,
         *,
         options: LoadOptions | None = None,
         names: tuple[str, str] = ("", ""),
         question: str = "",
+        attached: Sequence[Attachment] = (),
     ) -> None:
-        """prepare: makes messages and parameters of a question. names: the models to begin with,
-        empty for any."""
+        """prepare: makes messages and parameters of a question. kept: where it goes, and the
+        answers. names: the models to begin with, empty for any. attached: goes with every
+        question."""
         super().__init__()
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]
-        self._opener, self._prepare = opener, prepare
+        self._opener, self._prepare, self._kept = opener, prepare, kept
         self._options, self._names = options or LoadOptions(), names
         self._question = question  # may have more lines than the field shows
         self._shown = escape_line(" ".join(question.split()))
+        self._attached = tuple(attached)
+        self.asked: list[str] = []  # questions, as they were typed
         self.comparison: Comparison | None = None
+        self.views = [SideView(id="left"), SideView(id="right")]
         self._phase = ""
-        self._leaving = False  # Esc was pressed, and said what is lost with it
 
     def compose(self) -> ComposeResult:
         yield Field(
@@ -105,10 +113,10 @@ class CompareScreen(KeyedScreen[Compared | None]):
             id="question", compact=True,
         )  # fmt: skip
         with Horizontal(id="sides"):
-            yield SideView(id="left")
-            yield SideView(id="right")
-        yield Static("", id="said", markup=False)
-        yield Footer()
+            yield from self.views
+        names = ", ".join(each.name for each in self._attached)
+        yield Static(Content(escape_line(names and f"With {names}")), id="said", markup=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.run_worker(self._read_names, thread=True)
@@ -117,6 +125,11 @@ class CompareScreen(KeyedScreen[Compared | None]):
     def on_unmount(self) -> None:
         if self.comparison is not None:
             self.comparison.stop()
+            for at, (view, side) in enumerate(zip(self.views, self.comparison.sides, strict=True)):
+                if not view.ended:  # the program is left: what is there stays
+                    if side.answering is not None:
+                        side.answering.take()
+                    self._keep(at, side, ended=True)
 
     def _read_names(self) -> None:
         try:
@@ -137,10 +150,6 @@ class CompareScreen(KeyedScreen[Compared | None]):
     def on_compare_screen_not_named(self, message: NotNamed) -> None:
         self._say(error_text(message.error))
 
-    @property
-    def views(self) -> list[SideView]:
-        return [self.query_one("#left", SideView), self.query_one("#right", SideView)]
-
     def _say(self, text: str) -> None:
         self.query_one("#said", Static).update(Content(escape_line(text)))
 
@@ -159,34 +168,40 @@ class CompareScreen(KeyedScreen[Compared | None]):
         elif not left or not right:
             self._say("Choose two models first")
         else:
-            self.comparison, self._phase = None, ""  # nothing more of it is drawn
-            self._leaving = False
-            for view in self.views:
-                await view.clear()
-            self.comparison = Comparison(
-                self._opener, (left, right), question, self._prepare, self._options
-            )
-            self.comparison.start()
+            await self._begin(question, (left, right))
+
+    async def _begin(self, question: str, names: tuple[str, str]) -> None:
+        try:
+            words, extra = taken_in(question)
+        except LocalLLMError as e:
+            self._say(error_text(e))
+            return
+        self.comparison, self._phase = None, ""  # nothing more of it is drawn
+        for view in self.views:
+            await view.clear()
+        self.asked.append(question)
+        kept = self._kept.begin(words, (*self._attached, *extra), names)
+        self.comparison = Comparison(self._opener, names, kept, self._prepare, self._options)
+        self.comparison.start()
 
     def action_back(self) -> None:
-        """Stops answers that run, else leaves."""
-        if self.comparison is not None and not self.comparison.is_over:
+        """Closes a list of models that is open, else stops answers that run, else leaves."""
+        if found := [each for each in self.query(Select).results(Select) if each.expanded]:
+            found[0].expanded = False
+            found[0].focus()
+        elif self.comparison is not None and not self.comparison.is_over:
             self.comparison.stop()
             self._say("Stopping")
-        elif self.comparison is not None and self.comparison.has_answers and not self._leaving:
-            self._leaving = True
-            self._say("F2 or F3 keeps both answers, Esc leaves without them")
         else:
             self.dismiss(None)
 
     def action_choose(self, at: int) -> None:
-        found = None
-        if self.comparison is not None:
-            found = self.comparison.chosen(self.comparison.sides[at])
-        if found is None:
+        view = self.views[at]
+        if self.comparison is None or not (view.ended and view.answer.source):
             self._say("There is no finished answer to go on with")
         else:
-            self.dismiss(found)
+            self._kept.choose(at)
+            self.dismiss(self.comparison.sides[at].name)
 
     @on(Button.Pressed)
     def _taken(self, event: Button.Pressed) -> None:
@@ -201,8 +216,9 @@ class CompareScreen(KeyedScreen[Compared | None]):
         if comparison is None:
             return
         was_over = comparison.is_over  # before the last piece is taken
-        for view, side in zip(self.views, comparison.sides, strict=True):
-            await view.show(side)
+        for at, (view, side) in enumerate(zip(self.views, comparison.sides, strict=True)):
+            if not view.ended and await view.show(side):
+                self._keep(at, side, ended=view.ended)
         phase = ""
         if was_over:
             phase = "F2 or F3 goes on with an answer; Enter asks again"
@@ -212,13 +228,21 @@ class CompareScreen(KeyedScreen[Compared | None]):
             self._phase = phase
             self._say(phase)
 
+    def _keep(self, at: int, side: Side, *, ended: bool) -> None:
+        if ended:
+            self._kept.end(
+                at, *side.words, finish_reason=side.ended_by, stats=kept_figures(side.stats)
+            )
+        else:
+            self._kept.grow(at, *side.words)
+
 
 class SideView(Vertical):
     """One model's part of the screen."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
-        self._ended = False
+        self.ended = False
         self.answer = Answer()
         self._reasoning: Reasoning | None = None
         self.figures = ""
@@ -245,17 +269,15 @@ class SideView(Vertical):
 
     async def clear(self) -> None:
         """Makes room for another answer."""
-        self._ended, self._reasoning = False, None
+        self.ended, self._reasoning = False, None
         scroll = self.query_one(VerticalScroll)
         await scroll.query("Reasoning, Answer").remove()
         self.answer = Answer()
         await scroll.mount(self.answer)
-        scroll.anchor()
+        scroll.anchor(False)
 
-    async def show(self, side: Side) -> None:
-        """Draws what has come since the last time."""
-        if self._ended:
-            return
+    async def show(self, side: Side) -> bool:
+        """Draws what has come since the last time; whether something has, or it is over."""
         over = side.is_over  # read before the last piece, so that nothing is missed
         piece = side.answering.take() if side.answering is not None else None
         answer = self.answer
@@ -277,8 +299,12 @@ class SideView(Vertical):
         self.figures = " · ".join([side.state, *figures_of(kept_figures(stats))])
         self.query_one(".figures", Static).update(Content(self.figures))
         if over:
-            self._ended = True
+            self.ended = True
             await answer.end()
+        scroll = self.query_one(VerticalScroll)
+        if scroll.max_scroll_y and not scroll.is_anchored:  # before, it would stand at the bottom
+            scroll.anchor()
+        return over or (piece is not None and bool(piece.text or piece.reasoning))
 
 
 def _state(side: Side) -> str:

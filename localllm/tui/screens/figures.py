@@ -8,11 +8,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import DataTable, Footer, Sparkline, Static
+from textual.widgets import Sparkline, Static
 
 from localllm.plain_text import count_text, escape_line
 from localllm.tui.live import FIGURES, AnswerFigures, Figure, History, summary
 from localllm.tui.screens.own_keys import KeyedScreen
+from localllm.tui.widgets.fitted_table import FittedTable
+from localllm.tui.widgets.key_footer import KeyFooter
 from localllm.tui.widgets.live_bar import seconds_text, speed_text
 
 EVERY_S = 1.0
@@ -25,7 +27,7 @@ _COLUMNS = {
     "Cached": 6,
     "Answer": 6,
     "End": 9,
-    "Model": 40,
+    "Model": 16,
 }
 
 
@@ -35,11 +37,11 @@ class FiguresScreen(KeyedScreen[None]):
     TITLE = "Figures"
     DEFAULT_CSS = """
     FiguresScreen .heading { height: 1; padding: 0 1; background: $panel; text-style: bold; }
-    FiguresScreen VerticalScroll { height: 2fr; }
+    FiguresScreen VerticalScroll { height: auto; max-height: 70%; }
     FiguresScreen FigureRow { height: 2; padding: 0 1; }
     FiguresScreen FigureRow Static { height: 1; }
     FiguresScreen Sparkline { height: 1; }
-    FiguresScreen DataTable { height: 1fr; min-height: 4; }
+    FiguresScreen DataTable { height: 1fr; min-height: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
@@ -58,13 +60,10 @@ class FiguresScreen(KeyedScreen[None]):
             for figure in FIGURES:
                 yield FigureRow(figure)
         yield Static("The last answers", classes="heading", markup=False)
-        yield DataTable[Content](cursor_type="row", zebra_stripes=True)
-        yield Footer()
+        yield FittedTable(_COLUMNS, "Model")
+        yield KeyFooter()
 
     def on_mount(self) -> None:
-        table: DataTable[Content] = self.query_one(DataTable)
-        for title, width in _COLUMNS.items():
-            table.add_column(title, width=width)
         self.update()
         self.set_interval(EVERY_S, self.update)
 
@@ -72,7 +71,7 @@ class FiguresScreen(KeyedScreen[None]):
         """Draws what the history holds now."""
         for row in self.query(FigureRow):
             row.show(self._history.values(row.figure))
-        table: DataTable[Content] = self.query_one(DataTable)
+        table = self.query_one(FittedTable)
         newest = self._history.answers
         if self._n_answers != len(newest) or (newest and self._newest is not newest[0]):
             self._n_answers, self._newest = len(newest), newest[0] if newest else None

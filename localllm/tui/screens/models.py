@@ -13,7 +13,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 from textual.widgets.data_table import CellDoesNotExist
 from textual.worker import get_current_worker
 
@@ -27,13 +27,15 @@ from localllm.tui.pulls import Pull, Pulls
 from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.field import Field
+from localllm.tui.widgets.fitted_table import FittedTable
+from localllm.tui.widgets.key_footer import KeyFooter
 from localllm.tui.widgets.live_bar import speed_text
 from localllm.tui.widgets.load_options import LoadOptionsBar
 from localllm.tui.widgets.pull_bars import PullBars
 
-#: Titles, and cells; a wide screen gives the name more.
-COLUMNS = {"Name": 20, "State": 11, "Fits here": 12, "tok/s": 5, "Size": 10, "Quant": 8}
-_WIDE_NAME = 30
+#: Titles, and cells; the name has what the others leave, but not less.
+COLUMNS = {"Name": 20, "State": 11, "Fits here": 12, "tok/s": 5, "Size": 9, "Quant": 8}
+_BESIDE = 120  # cells from which the details stand beside the table
 _LONGEST_NOTE = 600  # characters
 _DETAILS_AFTER_S = 0.1  # the cursor may only be passing
 
@@ -46,7 +48,7 @@ class Choice:
     options: LoadOptions
 
 
-class ModelTable(DataTable[Content]):
+class ModelTable(FittedTable):
     """A click chooses the row only where it is under the cursor already."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Use")]
@@ -63,7 +65,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
     ModelsScreen.-wide #body { layout: horizontal; }
     ModelsScreen DataTable { height: 1fr; width: 1fr; }
     ModelsScreen #details { height: 7; padding: 0 1; background: $surface; }
-    ModelsScreen.-wide #details { height: 1fr; width: 44; }
+    ModelsScreen.-wide #details { height: 1fr; width: 40; }
     ModelsScreen #details.-hidden { display: none; }
     ModelsScreen #details Static { height: auto; }
     """
@@ -131,7 +133,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
     ) -> None:
         """pulls: None where nothing can be pulled. current: the model in use, and its options."""
         super().__init__()
-        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_BESIDE, "-wide")]
         self._library, self._pulls, self._current = library, pulls, current
         self._options = options
         self._rows: list[ModelRow] = []
@@ -144,16 +146,14 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
     def compose(self) -> ComposeResult:
         yield Field(placeholder="Filter, or a name to pull", id="filter", compact=True)
         with Horizontal(id="body"):
-            yield ModelTable(cursor_type="row", zebra_stripes=True)
+            yield ModelTable(COLUMNS, "Name")
             with VerticalScroll(id="details"):
                 yield Static("", markup=False)
         yield PullBars()
         yield LoadOptionsBar(self._options)
-        yield Footer()
+        yield KeyFooter()
 
     def on_mount(self) -> None:
-        for title, width in COLUMNS.items():
-            self._table.add_column(title, key=title, width=width)
         self._table.focus()
         if self._pulls is not None:
             self._unwatch = self._pulls.watch(self._pull_changed)
@@ -236,12 +236,6 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
             self.action_reload()
 
     # The table.
-
-    def on_resize(self, event: events.Resize) -> None:
-        wide = event.size.width >= 80
-        for title, column in zip(COLUMNS, self._table.ordered_columns, strict=False):
-            column.width = _WIDE_NAME if wide and title == "Name" else COLUMNS[title]
-        self._table.refresh()
 
     def _fill(self) -> None:
         """All rows that match, with the cursor on the model where it was."""

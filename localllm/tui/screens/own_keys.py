@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Generic
 
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
-from textual.content import Content
 from textual.screen import Screen, ScreenResultType
 
 from localllm.tui.keys import Key
@@ -64,7 +63,5 @@ class KeysScreen(HelpPage):
     """The keys of the screen beneath."""
 
     def __init__(self, beneath: Screen[Any]) -> None:
-        rows = list(own_keys(beneath))
-        width = max((len(keys) for keys, _, _ in rows), default=0) + 2
-        self.text = "\n".join(f"{keys:{width}}{what}" for keys, what, _ in rows)
-        super().__init__(Content(f"{beneath.TITLE or 'Keys'}\n\n{self.text}"))
+        rows = [(keys, what) for keys, what, _ in own_keys(beneath)]
+        super().__init__([(beneath.TITLE or "Keys", rows)])

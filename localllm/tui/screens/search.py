@@ -35,6 +35,7 @@ class SearchScreen(ModalScreen["Hit | None"]):
         border: round $accent; padding: 0 1; }
     SearchScreen Input { height: 1; border: none; padding: 0; background: $boost; }
     SearchScreen OptionList { height: 1fr; border: none; padding: 0; }
+    SearchScreen OptionList:focus { border: none; }
     SearchScreen Static { height: 1; color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -11,10 +11,12 @@ from textual.message import Message
 from textual.widgets import Button, Static
 
 from localllm.plain_text import cells_of, duration_text, escape_line, fit, size_text
-from localllm.tui.pulls import CANCELLED, DONE, FAILED, Pull
+from localllm.tui.pulls import CANCELLED, DONE, FAILED, FilePart, Pull
 from localllm.tui.widgets.live_bar import bar
 
 _WIDE, _NARROW = 20, 10
+_MOST_FILES = 5
+"""Files of one model that have a line each."""
 
 
 class PullBars(VerticalScroll, can_focus=False):
@@ -26,8 +28,8 @@ class PullBars(VerticalScroll, can_focus=False):
     PullRow { height: auto; padding: 0 1; }
     PullRow Horizontal { height: 1; }
     PullRow Static { width: 1fr; height: auto; }
-    PullRow .file { height: 1; color: $text-muted; }
-    PullRow .file.-none { display: none; }
+    PullRow .below { height: auto; color: $text-muted; }
+    PullRow .below.-none { display: none; }
     PullRow Button { min-width: 8; margin-left: 1; }
     """
 
@@ -56,7 +58,7 @@ class PullBars(VerticalScroll, can_focus=False):
 
 
 class PullRow(Vertical):
-    """One pull: all of it, beneath it the file that comes now, or why it failed."""
+    """One pull: all of it, beneath it each of its files, or why it failed."""
 
     def __init__(self, pull: Pull) -> None:
         super().__init__()
@@ -67,7 +69,7 @@ class PullRow(Vertical):
             yield Static("", classes="whole", markup=False)
             yield Button("Stop", compact=True, classes="first")
             yield Button("Dismiss", compact=True, classes="second")
-        yield Static("", classes="file", markup=False)
+        yield Static("", classes="below", markup=False)
 
     def on_mount(self) -> None:
         self._draw()
@@ -88,11 +90,10 @@ class PullRow(Vertical):
         first.display = pull.state != DONE
         second.display = pull.is_over
         whole.update(Content(whole_text(pull, whole.size.width or 40)))
-        below = below_text(pull)
-        file = self.query_one(".file", Static)
-        file.set_class(not below, "-none")
-        file.styles.height = "auto" if pull.is_over else 1
-        file.update(Content(below))
+        below = self.query_one(".below", Static)
+        text = below_text(pull, self.size.width - 2 or 40)
+        below.set_class(not text, "-none")
+        below.update(Content(text))
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()
@@ -123,14 +124,23 @@ def whole_text(pull: Pull, width: int) -> str:
     return fit(text, width)
 
 
-def below_text(pull: Pull) -> str:
-    """The file that comes now, of several; or what there is to say of an end."""
+def below_text(pull: Pull, width: int) -> str:
+    """A line for each file of several; or what there is to say of an end."""
     if pull.state == DONE:
         return ""
     if pull.is_over:
         return escape_line(f"{pull.error}. {pull.hint}" if pull.error else pull.hint)
-    if pull.file is None or pull.n_files < 2:
-        return ""
-    share = pull.file.share
-    drawn = "" if share is None else f" {bar(share, _NARROW)} {share:.0%}"
-    return f"file {pull.index} of {pull.n_files}{drawn} {escape_line(pull.file.name)}"
+    shown, head = pull.files, []
+    if len(shown) > _MOST_FILES:
+        n_here = sum(part.is_whole for part in shown)
+        begun = next((n for n, part in enumerate(shown) if not part.is_whole), len(shown) - 1)
+        head = [f"{n_here} of {len(shown)} files are here"]
+        shown = shown[begun : begun + _MOST_FILES - 1]
+    return "\n".join(fit(line, width) for line in [*head, *map(_file_line, shown)])
+
+
+def _file_line(part: FilePart) -> str:
+    """A bar, or as many bytes as have come."""
+    share, name = part.share, escape_line(part.name)
+    drawn = size_text(part.n_bytes) if share is None else f"{bar(share, _NARROW)} {share:>4.0%}"
+    return f"{drawn:17} {name}"
