@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 from tui.fakes import FakeOpener, FakeSession, Thought
+from tui.waiting import screen_text, until
 
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.store import Conversations
@@ -56,21 +57,20 @@ def test_chat(
     async def before(pilot: Pilot[None]) -> None:
         app.theme = theme
         app.animation_level = "none"
-        for _ in range(1000):
-            await pilot.pause(0.01)
-            if app.session is not None and isinstance(app.screen, ChatScreen):
-                break
+        await until(pilot, lambda: app.session is not None and isinstance(app.screen, ChatScreen))
         chat = app.screen
         assert isinstance(chat, ChatScreen)
         chat.composer.editor.cursor_blink = False
         await chat.submit("What does it look like?", ())
-        wanted = ["first after 0.25 s", *(["> What does it look"] if size[0] >= 100 else [])]
-        for _ in range(1000):
-            await pilot.pause(0.01)
-            shown = "\n".join(strip.text for strip in chat._compositor.render_strips())
-            if chat.answering is None and all(text in shown for text in wanted):
-                break
-        await pilot.pause()
+        wanted = ["first after 0.25 s", "50.0 tok/s  context"]
+        if size[0] >= 100:
+            wanted.append("> What does it look")
+        await until(
+            pilot,
+            lambda: (
+                chat.answering is None and all(text in screen_text(app) for text in wanted)
+            ),
+        )
 
     try:
         assert snap_compare(app, terminal_size=size, run_before=before)
