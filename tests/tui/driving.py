@@ -16,6 +16,7 @@ from localllm.tui.conversations.store import Conversations
 from localllm.tui.opening import Beginning
 from localllm.tui.screens.chat import ChatScreen
 
+
 class Driven:
     """A chat and its pilot."""
 

@@ -67,9 +67,7 @@ def test_chat(
             wanted.append("> What does it look")
         await until(
             pilot,
-            lambda: (
-                chat.answering is None and all(text in screen_text(app) for text in wanted)
-            ),
+            lambda: chat.answering is None and all(text in screen_text(app) for text in wanted),
         )
 
     try:
