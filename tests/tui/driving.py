@@ -53,7 +53,7 @@ class Driven:
     @property
     def idle(self) -> bool:
         """Whether no answer runs, nor is to come."""
-        return self.chat.answering is None and not self.chat.queued
+        return self.chat.answering is None and not self.chat.turning and not self.chat.queued
 
     @property
     def path(self) -> list[Message]:
