@@ -27,22 +27,24 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
         await pilot.pause()
 
 
-async def settled(*_: float) -> None:
+async def settled(*_: object) -> bool:
     """Waits until the app of this context has worked off every message and is drawn: what remains
     waits for a timer or for a thread. Takes the place of `textual._wait.wait_for_idle`, which
-    guesses by the computing time of the process and guesses wrong on a loaded machine."""
+    guesses by the computing time of the process and guesses wrong on a loaded machine. True, unless
+    the app has ended."""
     app, loop = active_app.get(), asyncio.get_running_loop()
     end = time.monotonic() + WAIT_S
-    while not app._exit:
+    while not app._exit and app._exception is None:
+        if time.monotonic() > end:
+            raise AssertionError(f"{app.screen} does not come to rest")
         await asyncio.sleep(0)
         if loop._ready:  # type: ignore[attr-defined]
             continue
         busy = next((pump for pump in _pumps(app) if _is_busy(pump)), None)
         if busy is None and app._resize_event is None and not _draws(app):
-            return
-        if time.monotonic() > end:
-            raise AssertionError(f"{busy or app.screen} does not come to rest")
+            return True
         await asyncio.sleep(0.001 if busy is not None or app._resize_event is not None else 0)
+    return False
 
 
 def _pumps(app: App[Any]) -> Iterator[MessagePump]:
