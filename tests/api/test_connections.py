@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from stand_ins.api_server import (
     running,
     serving,
 )
+from stand_ins.conditions import wait
 
 from localllm.engine.request import LoadedModel
 from localllm.errors import FileError
@@ -34,13 +34,6 @@ def request(text: str, **fields: object) -> bytes:
     head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
     head += f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
     return head.encode() + data
-
-
-def wait(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    assert condition()
 
 
 def service_of(server: Running) -> FakeService:

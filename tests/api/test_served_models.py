@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from stand_ins.api_server import exchange, serving
+from stand_ins.conditions import wait
 
 from localllm.engine.request import Service
 from localllm.server.file_loader import FileLoader
@@ -75,13 +75,6 @@ def server(tiny: Callable[[str, str], Path], tmp_path: Path) -> Iterator[Server]
 def ask(server: Server, model: str, **more: Any) -> httpx2.Response:
     body = {"model": model, "prompt": "hello", "max_tokens": 3, "ignore_eos": True, **more}
     return server.http.post("/v1/completions", json=body)
-
-
-def wait(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_tokens_go_on_while_another_model_loads(server: Server) -> None:

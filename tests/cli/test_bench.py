@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from stand_ins import small_models
 from stand_ins.command_line import ROOT, RUN_CLI, cli, environment, is_error
+from stand_ins.conditions import wait
 
 from localllm.cli import bench_report, bench_runs
 from localllm.cli.bench_report import EngineFacts, Machine
@@ -98,12 +98,12 @@ def test_compare_without_the_second_engine(model: str, tmp_path: Path) -> None:
 def test_ctrl_c_gives_what_is_there(model: str, tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, str(RUN_CLI), "bench", model, "--json"],
-        env=environment(tmp_path, **FAKE, TEST_BENCH_SLEEP="0.15"),
+        env=environment(tmp_path, **FAKE, TEST_BENCH_RUNS="10"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(2.2)  # the first test takes 7 times 0.15 s, all four 25 times
+    wait((tmp_path / "waiting").exists)  # the first test takes 7 runs, all four 25
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=30)
     assert child.returncode == 130, err

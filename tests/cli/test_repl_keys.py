@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from stand_ins import small_models
+from stand_ins.conditions import wait
 
 pytest.importorskip("pexpect")
 pytest.importorskip("pyte")
@@ -194,7 +195,7 @@ def test_ctrl_c_while_loading(tmp_path: Path) -> None:
     slow.write_bytes(b"x")
     with Terminal(tmp_path, "run", str(slow)) as t:
         t.until("loading")
-        time.sleep(0.3)
+        wait((tmp_path / "busy").exists)
         t.type("\x03")
         assert t.finish() == 130
         assert "Traceback" not in t.raw

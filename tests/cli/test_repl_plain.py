@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from stand_ins import small_models
 from stand_ins.command_line import RUN_CLI, cli, environment, is_error
+from stand_ins.conditions import wait
 
 
 @pytest.fixture
@@ -174,7 +175,7 @@ def test_plain_terminal(model: str, tmp_path: Path, words: list[str], env: dict[
     child.sendintr()
     assert "stopped, what is there stays" in prompt()
     child.sendline("prefill 60")
-    time.sleep(1)
+    wait((tmp_path / "busy").exists)
     child.sendintr()
     assert "before anything came" in prompt()
     child.sendline('"""one')

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from stand_ins.command_line import ROOT, cli, is_error, root
+from stand_ins.conditions import wait, wait_for_pages
 from stand_ins.server_process import served
 
 from localllm import paths
@@ -255,7 +256,7 @@ def test_the_port_is_free_after_a_kill(tiny: Callable[[str, str], Path]) -> None
         assert json.loads(httpx2.get(f"{server.url}/v1/models").text)["object"] == "list"
 
 
-def test_after_a_kill_a_conversation_goes_on(tiny: Callable[[str, str], Path]) -> None:
+def test_after_a_kill_a_conversation_goes_on(tiny: Callable[[str, str], Path], home: Path) -> None:
     turns: list[int] = []
     cached = []
     for i in range(3):
@@ -264,7 +265,8 @@ def test_after_a_kill_a_conversation_goes_on(tiny: Callable[[str, str], Path]) -
             ask = {"prompt": turns, "max_tokens": 5, "ignore_eos": True}
             answer = httpx2.post(f"{server.url}/v1/completions", json=ask, timeout=30).json()
             cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
-            time.sleep(1 if i < 2 else 0)
+            # What a page with room for more held before is a page of its own.
+            wait_for_pages(home, answer["usage"]["total_tokens"] + 32 * (i > 0))
     assert cached == [0, 100, 200]
 
 
@@ -279,7 +281,9 @@ def test_nothing_goes_to_the_disk_if_nothing_may(
             for store in (True, False) if flags else (False, True):
                 ask = {"prompt": "hello there", "max_tokens": 50, "store": store}
                 assert httpx2.post(f"{server.url}/v1/completions", json=ask, timeout=30).is_success
-                time.sleep(1 if store else 0.3)
+                if store and not flags:
+                    wait(written)
+                time.sleep(0.3)
                 assert written() == (store and not flags)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from stand_ins import small_models
 from stand_ins.command_line import RUN_CLI, environment
+from stand_ins.conditions import wait
 from stand_ins.index_server import IndexServer
 
 pexpect = pytest.importorskip("pexpect")
@@ -81,7 +82,7 @@ def test_ctrl_c_while_loading(tmp_path: Path) -> None:
     slow.write_bytes(b"x")
     child = spawn(tmp_path, "run", str(slow), "say x")
     child.expect("loading")
-    time.sleep(0.3)
+    wait((tmp_path / "busy").exists)
     began = time.monotonic()
     child.sendintr()
     code, text = finish(child)
@@ -101,8 +102,7 @@ def test_ctrl_c_while_decoding_keeps_the_text(model: str, tmp_path: Path) -> Non
 def test_ctrl_c_in_a_long_native_step(model: str, tmp_path: Path) -> None:
     """The first one is seen at once, though the main thread is in C; the step then ends."""
     child = spawn(tmp_path, "run", "-v", model, "block 2")
-    child.expect("loading")
-    time.sleep(1)
+    wait((tmp_path / "busy").exists)
     child.sendintr()
     code, text = finish(child)
     assert code == 130 and "ended by cancelled" in text
@@ -110,8 +110,7 @@ def test_ctrl_c_in_a_long_native_step(model: str, tmp_path: Path) -> None:
 
 def test_second_ctrl_c_ends_the_program(model: str, tmp_path: Path) -> None:
     child = spawn(tmp_path, "run", model, "block 60")
-    child.expect("loading")
-    time.sleep(1)
+    wait((tmp_path / "busy").exists)
     child.sendintr()
     time.sleep(0.3)
     assert child.isalive()

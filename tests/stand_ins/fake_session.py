@@ -5,7 +5,8 @@ answers TEXT, in which \\xHH and \\uHHHH stand for characters; `reason TEXT|TEXT
 answers. `count N` answers N numbers in 2N ms, `think N` reasons as long and answers `done`,
 `lines N` answers N lines at once, `wide N` one line of N characters. `block S` holds the thread for
 S seconds in one call that a signal does not end, as a native prefill does; `prefill S` computes a
-prompt for S seconds with progress, and can be cancelled. `note TEXT` answers with a note, `digest
+prompt for S seconds with progress, and can be cancelled; both, and a load that is held up, make a
+file, `busy`, in the home when they begin. `note TEXT` answers with a note, `digest
 TEXT` with its length and SHA-256; `full` fills the context. `fail`, `crash`, `refuse` and `no
 template` raise. Anything else is repeated as JSON, with what else was given. A model file whose
 name begins with `slow` holds the load up, as `block 30` does, `gradual` loads for 30 s with
@@ -298,6 +299,7 @@ class Session:
             yield Chunk(json.dumps({**given, **settings}))
 
     def _prefill(self, seconds: float) -> None:
+        _say_busy()
         for done in range(100):
             self.progress_tokens = (done * 10, 1000)
             if self._cancelled.wait(seconds / 100):
@@ -338,8 +340,14 @@ def _decoded(text: str) -> str:
     return text.encode("ascii").decode("unicode_escape")
 
 
+def _say_busy() -> None:
+    if home := os.environ.get("LOCALLLM_HOME"):
+        Path(home, "busy").touch()
+
+
 def _hold(seconds: float) -> None:
     """One long C call: like native code, it lets no signal handler of Python run before it ends."""
+    _say_busy()
     probe = 20_000
     began = time.perf_counter()
     hashlib.pbkdf2_hmac("sha256", b"", b"", probe)

@@ -3,7 +3,8 @@
 TEST_REPLAY says how a replay goes: `same`, `token N` and `text N` change the N-th token or
 character, `long` adds a token, `short` leaves the last one out, `finish` ends it for another
 reason, `slow` takes 20 ms a token, `refuse` raises. A token is one character, first of the
-reasoning, then of the text. Timed runs take what TIMES says and wait for TEST_BENCH_SLEEP seconds.
+reasoning, then of the text. Timed runs take what TIMES says; the one after TEST_BENCH_RUNS waits
+until it is cancelled, and makes a file, `waiting`, in the home.
 TEST_ENGINES lists the engines that can be opened.
 """
 
@@ -119,7 +120,9 @@ class Session:
             yield self._run(n_tokens, 1)
 
     def _run(self, n_tokens: int, kind: int) -> float:
-        self._cancelled.wait(float(os.environ.get("TEST_BENCH_SLEEP", "0")))
+        if self._n_runs == int(os.environ.get("TEST_BENCH_RUNS", "-1")):
+            Path(os.environ["LOCALLLM_HOME"], "waiting").touch()
+            self._cancelled.wait()
         if self._cancelled.is_set():
             raise CancelledError("the work was stopped")
         self._n_runs += 1

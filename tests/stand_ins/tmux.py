@@ -114,12 +114,15 @@ class Tmux:
         """With the sequences for colours."""
         return self._tmux("capture-pane", "-p", "-e", "-t", "main", check=False)
 
-    def until(self, wanted: str | Callable[[], bool], seconds: float = WAIT_S) -> str:
-        """Waits until the screen has a text, or something is so. Returns the screen."""
+    def until(self, *wanted: str | Callable[[], bool], seconds: float = WAIT_S) -> str:
+        """Waits until the screen has all of some texts at once, or something is so. Returns the
+        screen. What is drawn arrives in pieces: a part of it says nothing of the rest."""
         ends = time.monotonic() + seconds
+        texts = [each for each in wanted if isinstance(each, str)]
+        tests = [each for each in wanted if not isinstance(each, str)]
         while True:
-            screen = self.screen() if self.pid or isinstance(wanted, str) else ""
-            if wanted in screen if isinstance(wanted, str) else wanted():
+            screen = self.screen() if self.pid or texts else ""
+            if all(text in screen for text in texts) and all(test() for test in tests):
                 return screen
             assert time.monotonic() < ends, f"{wanted} did not come:\n{screen}"
             time.sleep(0.03)

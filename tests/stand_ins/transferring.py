@@ -13,7 +13,7 @@ from localllm.store.transfer.settings import KIB, Settings
 
 FAST = Settings(
     connect_s=5,
-    stall_s=1,
+    stall_s=20,  # a loaded machine sends nothing for a second, too
     tries=6,
     first_wait_s=0.01,
     longest_wait_s=0.05,

@@ -9,14 +9,13 @@ from typing import Any
 
 from textual.pilot import Pilot
 from tui.fakes import FakeOpener, FakeSession
+from tui.waiting import screen_text, until
 
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.kinds import Message
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.opening import Beginning
 from localllm.tui.screens.chat import ChatScreen
-
-WAIT_S = 30.0
 
 
 class Driven:
@@ -32,13 +31,8 @@ class Driven:
         return next(each for each in self.app.screen_stack if isinstance(each, ChatScreen))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Waits for something, and fails with what the screen shows if it does not come."""
-        end = asyncio.get_running_loop().time() + WAIT_S
-        while not condition():
-            if asyncio.get_running_loop().time() > end:
-                raise AssertionError("it did not come; the screen shows:\n" + self.text)
-            await self.pilot.pause(0.01)
-        await self.pilot.pause()
+        """See `waiting.until`."""
+        await until(self.pilot, condition)
 
     async def type(self, text: str) -> None:
         """Puts a text where one types, as keys would."""
@@ -60,7 +54,7 @@ class Driven:
     @property
     def idle(self) -> bool:
         """Whether no answer runs, nor is to come."""
-        return self.chat.answering is None and not self.chat.queued
+        return self.chat.answering is None and not self.chat.turning and not self.chat.queued
 
     @property
     def path(self) -> list[Message]:
@@ -75,7 +69,7 @@ class Driven:
     @property
     def text(self) -> str:
         """The screen as text."""
-        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+        return screen_text(self.app)
 
 
 def drive(

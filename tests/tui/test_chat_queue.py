@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from tui.fakes import FakeOpener, FakeSession
 from tui.waiting import notes_of
 
 from localllm.errors import LocalLLMError
+from localllm.tui.conversations.kinds import Message
 from localllm.tui.conversations.store import Conversations
+from localllm.tui.widgets.message import MessageView
 
 
 async def _ask_two(d: Driven) -> int:
@@ -45,6 +48,35 @@ def test_it_is_asked_where_it_was_typed(tmp_path: Path) -> None:
         await d.chat.show_conversation(first)
         await d.until(lambda: "second" in d.text)
         assert not d.chat.composer.text
+
+    drive(body, tmp_path, session=session)
+
+
+def test_one_that_comes_while_an_answer_ends_is_not_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, end = threading.Event(), MessageView.end
+    held: list[asyncio.Event] = []
+
+    async def slowly(view: MessageView, message: Message) -> None:
+        if not held:
+            held.append(asyncio.Event())
+            await held[0].wait()
+        await end(view, message)
+
+    monkeypatch.setattr(MessageView, "end", slowly)
+    session = FakeSession([["first", gate], ["second"], ["third"]])
+
+    async def body(d: Driven) -> None:
+        await _ask_two(d)
+        gate.set()
+        await d.until(lambda: held)
+        await d.type("three")
+        await d.press("enter", "f5")
+        assert "An answer is on its way" in notes_of(d.app)
+        held[0].set()
+        await d.until(lambda: d.idle)
+        assert d.contents == ["one", "first", "two", "second", "three", "third"]
 
     drive(body, tmp_path, session=session)
 

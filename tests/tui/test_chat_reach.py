@@ -29,6 +29,7 @@ from localllm.tui.widgets.transcript import FIRST
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("localllm.tui.library.read_speed", lambda places: 20.0)  # takes a while
 
 
 def test_other_screens(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_deleted_while_it_is_answered(tmp_path: Path) -> None:
         _delete_elsewhere(d)
         gate.set()
         await d.until(lambda: d.idle)
+        assert d.store.flush()  # with it the conversation is there again
         assert "so far and on" in d.text and d.contents == ["so far and on"]
 
     drive(body, tmp_path, session=FakeSession([["so far", gate, " and on"]]))

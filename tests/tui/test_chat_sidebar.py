@@ -74,8 +74,9 @@ def test_a_deleted_conversation_comes_back(tmp_path: Path) -> None:
         await d.press("d")
         await d.until(lambda: d.chat.renew().id != first)
         assert not d.path
+        await d.until(lambda: _sidebar(d).highlighted is None)
         await d.press("u")
-        await d.until(lambda: "a question" in d.text)
+        await d.until(lambda: _sidebar(d).highlighted == first)  # the list is read by a thread
         await d.press("enter")
         await d.until(lambda: d.chat.renew().id == first)
         assert d.contents == ["a question", "an answer"]

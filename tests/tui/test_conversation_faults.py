@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stand_ins.conditions import wait
 
 from localllm.errors import FileError, FormatError, UnsupportedError
 from localllm.tui.conversations import database, exporting, importing, schema
@@ -42,14 +43,6 @@ def store(path: Path) -> Iterator[Conversations]:
     made.close()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come to that")
-
-
 def child(path: Path, what: str) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(CHILD), str(path), what]
@@ -65,7 +58,7 @@ def test_a_kill_loses_at_most_a_second(path: Path, full: bool, lines: int) -> No
     handed = [_handed(program.stdout.readline()) for _ in range(lines)]
     if not full:
         watcher = Conversations(path)
-        until(lambda: _kept(watcher) > handed[-1][0])
+        wait(lambda: _kept(watcher) > handed[-1][0])
         watcher.close()
     program.kill()
     killed = time.time()
@@ -145,7 +138,7 @@ def test_a_locked_file_keeps_all_in_memory(store: Conversations, path: Path) -> 
     holder.execute("BEGIN IMMEDIATE")
     second = store.add(made.id, first.id, "user", "while locked")
     store.change(made.id, draft="typed", title="other")
-    until(lambda: store.trouble is not None)
+    wait(lambda: store.trouble is not None)
     assert isinstance(store.trouble, FileError)
     assert "locked" in store.trouble.message
     assert store.trouble.hint
@@ -196,7 +189,7 @@ def test_a_full_disk_loses_nothing(store: Conversations) -> None:
     made = store.create(title="t")
     words = "a long text " * 10_000
     message = store.add(made.id, None, "user", words)
-    until(lambda: store.trouble is not None)
+    wait(lambda: store.trouble is not None)
     assert store.trouble is not None
     assert "full" in store.trouble.message
     assert store.open(made.id).messages[0].content == words
@@ -280,7 +273,7 @@ def test_a_newer_version_is_refused_and_left_alone(store: Conversations, path: P
     before = path.read_bytes()
     again = Conversations(path)
     assert again.listed() == []
-    until(lambda: again.trouble is not None)
+    wait(lambda: again.trouble is not None)
     assert isinstance(again.trouble, UnsupportedError)
     assert "newer localllm" in again.trouble.message
     made = again.create(title="here")
@@ -320,7 +313,7 @@ def test_a_migration_that_fails_changes_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, step))
         again = Conversations(path)
-        until(lambda: again.trouble is not None)
+        wait(lambda: again.trouble is not None)
         again.close()
     last = Conversations(path)
     assert [c.title for c in last.listed()] == ["t"]

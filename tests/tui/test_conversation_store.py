@@ -334,3 +334,18 @@ def test_wrong_fields_and_roles_are_refused(store: Conversations) -> None:
         store.change(made.id, created=1)
     with pytest.raises(ArgumentError, match="'banana'"):
         store.add(made.id, None, "banana", "x")
+
+
+def test_what_is_said_in_a_conversation_that_is_gone_is_its_path(store: Conversations) -> None:
+    """Also where question and answer are written together."""
+    made = store.create(title="t")
+    store.add(made.id, None, "user", "before")
+    assert store.flush()
+    other = Conversations(store.file)
+    other.delete(made.id)
+    assert other.close() is None
+    with store._writer.lock:  # nothing is written meanwhile
+        question = store.add(made.id, None, "user", "one")
+        store.add(made.id, question.id, "assistant", "two", finish_reason="stop")
+    assert store.flush()
+    assert [message.content for message in store.path(made.id)] == ["one", "two"]

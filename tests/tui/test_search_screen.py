@@ -10,6 +10,7 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
+from tui.waiting import until
 
 from localllm.tui.conversations.kinds import Hit
 from localllm.tui.conversations.store import Conversations
@@ -57,14 +58,6 @@ def run(tmp_path: Path, step: Step, begin: str = "", size: tuple[int, int] = (80
         asyncio.run(body())
     finally:
         store.close()
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it did not come to that")
 
 
 def test_it_finds_as_one_types_and_jumps(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from textual.app import App, ComposeResult
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.widgets import Footer, Input, Static
+from tui.waiting import until
 
 from localllm.tui.conversations.dates import day_text, grouped
 from localllm.tui.conversations.kinds import Conversation
@@ -73,14 +74,6 @@ def run(tmp_path: Path, step: Step, titles: tuple[str, ...] = ("one", "two", "th
         asyncio.run(body())
     finally:
         store.close()
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError(f"it did not come to that: {getattr(pilot.app, 'lines', '')}")
 
 
 def test_groups_by_days() -> None:

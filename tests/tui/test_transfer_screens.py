@@ -12,6 +12,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, Static
+from tui.waiting import until
 
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.screens.path_dialog import PathSuggester
@@ -48,14 +49,6 @@ def run(screen: Screen[Any], step: Step, size: tuple[int, int] = (80, 24)) -> No
             await step(app, pilot)
 
     asyncio.run(body())
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError(f"it did not come to that: {getattr(pilot.app, 'said', '')}")
 
 
 @pytest.fixture

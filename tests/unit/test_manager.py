@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stand_ins.conditions import WAIT_S
 
 from localllm.engine.request import ServiceState
 from localllm.errors import ArgumentError, CancelledError, FileError, FormatError, QueueFullError
@@ -100,7 +101,7 @@ def with_models(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.002)

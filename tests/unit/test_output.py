@@ -8,6 +8,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_ins.conditions import wait
 
 from localllm.cli import output
 from localllm.cli.output import count_text, duration_text, escape, escape_line, size_text
@@ -17,9 +18,17 @@ def test_a_long_wait_is_said_once_without_a_screen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "LONG_WAIT_S", 0.05)
+    err = ""
+
+    def said() -> bool:
+        nonlocal err
+        err += capsys.readouterr().err
+        return bool(err)
+
     with output.waiting("the Hub: asking what there is"):
-        time.sleep(0.5)
-    assert capsys.readouterr().err == "the Hub: asking what there is\n"
+        wait(said)
+        time.sleep(0.2)  # nothing more is said
+    assert err + capsys.readouterr().err == "the Hub: asking what there is\n"
     monkeypatch.setattr(output, "LONG_WAIT_S", 60)
     with output.waiting("something short"):
         pass

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stand_ins.conditions import wait
 
 from localllm import session
 from localllm.cli import output, pull_outlook, pull_progress
@@ -102,6 +102,5 @@ def test_a_source_that_is_silent_at_the_beginning(
     offer = Offer(parse("m:1b"), "url", "http://models.example:80/m.gguf", "", (FILE,))
     text = pull_progress.TextProgress(offer)
     text.begin(9 * GB, pull_outlook.Outlook("not known"))
-    time.sleep(0.5)
+    wait(lambda: "m:1b: waiting for models.example:80\n" in capsys.readouterr().err)
     text.end()
-    assert "m:1b: waiting for models.example:80\n" in capsys.readouterr().err

@@ -7,13 +7,13 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from stand_ins.api_server import serving
+from stand_ins.conditions import wait, wait_for_pages
 from stand_ins.server_process import served
 
 from localllm import paths, remote_session
@@ -196,13 +196,6 @@ def test_a_server_that_breaks_off(said: bytes, remote: RemoteSession) -> None:
         assert remote.answer is None
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
-
-
 def test_a_text_goes_on_after_a_kill(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +216,8 @@ def test_a_text_goes_on_after_a_kill(
                 joined(session.complete(text, PARAMS))
                 cached.append(session.stats.cached_tokens - n_prompt)
                 n_prompt = session.stats.prompt_tokens
-            time.sleep(1)
+            if len(keys) == 1:
+                wait_for_pages(tmp_path, n_prompt + PARAMS.max_tokens)
             server.process.kill()
             server.process.wait()
     assert len(keys) == 2 and "" not in keys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -112,13 +111,6 @@ def service(tiny: Tiny) -> Iterator[NativeService]:
 
 def ask(service: NativeService, **more: Any) -> tuple[list[list[int]], Finished]:
     return Answers(service, Request(**{"prompt": prompt(0), "params": PARAMS, **more})).result()
-
-
-def wait(what: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < ends
-        time.sleep(0.005)
 
 
 Got = tuple[list[list[int]], list[TokenLogprobs]]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_ins.conditions import wait
 from test_service import (
     COSTS,
     N_CTX,
@@ -23,7 +24,6 @@ from test_service import (
     ask,
     prompt,
     solo,
-    wait,
     with_pool,
 )
 

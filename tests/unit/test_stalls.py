@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_service import PARAMS, Answers, ask, opened, prompt, wait
+from stand_ins.conditions import wait
+from test_service import PARAMS, Answers, ask, opened, prompt
 
 from localllm.engine import service as service_module
 from localllm.engine.request import Request

@@ -23,6 +23,7 @@ from localllm.store.offer import Location
 from localllm.store.sources import offer
 from localllm.store.transfer import http
 from localllm.store.transfer.http import Answer, Fault, Route, Transport
+from localllm.store.transfer.settings import Settings
 from localllm.store.wanted import parse
 
 BODY = gguf_noise(50_000)
@@ -36,8 +37,8 @@ def server() -> Iterator[FaultServer]:
         yield running
 
 
-def get(route: Route, first: int = 100, stop: int | None = 300) -> bytes:
-    transport = Transport(FAST)
+def get(route: Route, first: int = 100, stop: int | None = 300, settings: Settings = FAST) -> bytes:
+    transport = Transport(settings)
     try:
         with transport.get(route, first, stop) as answer:
             return b"".join(answer.blocks())
@@ -80,8 +81,9 @@ def test_refused_by_name(
     server: FaultServer, fault: fault_server.Fault, said: str, grave: bool
 ) -> None:
     server.play([fault])
+    settings = faster(stall_s=1) if fault.kind in ("stall", "drip") else FAST
     with pytest.raises(Fault, match=said.replace("(", r"\(").replace(")", r"\)")) as caught:
-        get(route(server.url("/a.gguf")))
+        get(route(server.url("/a.gguf")), settings=settings)
     assert caught.value.grave == grave
     assert len(str(caught.value)) < 500
 

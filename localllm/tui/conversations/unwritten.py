@@ -112,8 +112,9 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
                 connection.execute("DELETE FROM messages WHERE id = ?", (id,))
                 continue
             _write_row(connection, "messages", id, values)
-            if "role" in values:
-                _ensure_conversation(connection, id, values)
+            if "role" in values and _ensure_conversation(connection, id, values):
+                of = values["conversation"]
+                _write_row(connection, "conversations", of, batch.rows["conversations"].get(of, {}))
         for id in batch.purged:
             connection.execute("DELETE FROM messages WHERE conversation = ?", (id,))
             connection.execute("DELETE FROM tags WHERE conversation = ?", (id,))
@@ -148,9 +149,10 @@ def _write_row(connection: sqlite3.Connection, table: str, id: int, values: Row)
         connection.execute(f"UPDATE {table} SET {sets} WHERE id = ?", [*data, id])
 
 
-def _ensure_conversation(connection: sqlite3.Connection, id: int, values: Row) -> None:
-    """Another program may have deleted it for good; what is said in it now is kept nevertheless."""
-    connection.execute(
+def _ensure_conversation(connection: sqlite3.Connection, id: int, values: Row) -> bool:
+    """Another program may have deleted it for good; what is said in it now is kept nevertheless.
+    Whether it was not there: what was written of it before found no row."""
+    cursor = connection.execute(
         "INSERT INTO conversations (id, title, model, created, updated, leaf) "
         "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING",
         (
@@ -162,3 +164,4 @@ def _ensure_conversation(connection: sqlite3.Connection, id: int, values: Row) -
             id,
         ),
     )
+    return cursor.rowcount > 0

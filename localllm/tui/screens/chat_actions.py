@@ -66,7 +66,7 @@ class Actions(Waiting):
 
     def ready(self, *, to_answer: bool = True) -> bool:
         """Whether the conversation can be changed now, and answered; else it is said."""
-        if self.answering is not None:
+        if self.answering is not None or self.turning:
             self.app.notify("An answer is on its way: Esc stops it", timeout=3)
         elif to_answer and self.app.session is None:
             if self.app.loading:

@@ -51,6 +51,7 @@ class Talk(Screen[None]):
         self.answering: Answering | None = None
         self.answer: Message | None = None  # what `answering` writes
         self._before, self._thought = "", ""  # what this message and its reasoning held before
+        self.turning = False  # one answer ends, or a question is asked: other tasks run meanwhile
         self.queued = Queue()
         self.editing: Message | None = None
         self.stashed: tuple[str, tuple[Attachment, ...]] = ("", ())  # typed before the edit began
@@ -277,6 +278,14 @@ class Talk(Screen[None]):
 
     async def _finish(self, answering: Answering, answer: Message, reason: str) -> None:
         self.answering = self.answer = None
+        self.turning = True
+        try:
+            await self._end(answering, answer, reason)
+            await self.next_question()
+        finally:
+            self.turning = False
+
+    async def _end(self, answering: Answering, answer: Message, reason: str) -> None:
         text, reasoning = self._whole(answering)
         view = self.transcript.view(answer.id)
         if answering.stopping and reason == "error":
@@ -299,7 +308,6 @@ class Talk(Screen[None]):
             self._tell(Notice(note), answer.conversation)
         if answering.error is not None or answering.stopping:
             self.give_back(answer.conversation)
-        await self.next_question()
 
     async def _take_back(self, answer: Message, view: MessageView | None) -> None:
         """An answer of which nothing came. The one before it is shown again, if there is one."""

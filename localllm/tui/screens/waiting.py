@@ -16,13 +16,18 @@ class Waiting(Talk):
     async def send(self, text: str, attached: Sequence[Attachment]) -> None:
         """A question in the conversation that is shown: asked at once, or as soon as it can be."""
         question = Question(self.renew().id, text, tuple(attached))
-        if self.answering is None and self.app.session is not None:
-            await self._ask(question)
+        free = self.answering is None and not self.turning and not self.queued
+        if free and self.app.session is not None:
+            self.turning = True
+            try:
+                await self._ask(question)
+            finally:
+                self.turning = False
             return
         self.queued.append(question)
         self.keep_draft()
         self.show_lines()
-        if not self.app.loading and self.answering is None:
+        if self.app.session is None and not self.app.loading:
             self.app.choose_model()
 
     async def _ask(self, question: Question) -> None:
@@ -32,16 +37,15 @@ class Waiting(Talk):
         await self.ask(parent, question.text, question.attached, question.conversation)
 
     async def next_question(self) -> None:
-        """Asks what waits longest."""
-        if not self.queued or self.answering is not None or self.app.session is None:
-            return
-        conversation = self.queued[0].conversation
-        typed = self._typed(conversation)
-        await self._ask(self.queued.pop(0))
-        self._keep(conversation, typed)
-        if self.answering is None:  # it could not be answered, as was said
-            self.give_back(conversation)
-        self.show_lines()
+        """Asks what waits longest; the next one if that cannot be answered, as is said."""
+        while self.queued and self.answering is None and self.app.session is not None:
+            conversation = self.queued[0].conversation
+            typed = self._typed(conversation)
+            await self._ask(self.queued.pop(0))
+            self._keep(conversation, typed)
+            if self.answering is None:
+                self.give_back(conversation)
+            self.show_lines()
 
     def take_back(self) -> bool:
         """The last question that waits here, to where one types; whether there was one."""
