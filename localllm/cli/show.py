@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localllm.cli import output
-from localllm.cli.options import Found, ModelName, find_model, hints
+from localllm.cli.finding import Found, find_model, hints
+from localllm.cli.options import ModelName
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.params import recommended
 from localllm.store import modelfile
