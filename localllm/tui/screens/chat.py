@@ -10,7 +10,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
-from textual.widgets import Footer
 from textual.worker import WorkerCancelled, WorkerFailed
 
 from localllm.errors import LocalLLMError
@@ -21,6 +20,7 @@ from localllm.tui.keys import bindings
 from localllm.tui.live import History, Sampler
 from localllm.tui.screens.chat_actions import Actions
 from localllm.tui.widgets.answer import CodeBlock
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import LiveBar
 from localllm.tui.widgets.message import MessageView
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 _LIVE_S = 0.5
 _WIDE = 100
 """Cells from which the list of conversations stays beside the messages."""
-
-_ROOMY, _PALETTE = 80, 66
-"""Cells from which the footer has spaces between its keys, and the key of the palette."""
 
 
 class ChatScreen(Actions):
@@ -57,7 +54,7 @@ class ChatScreen(Actions):
             yield self._status
             yield self.composer
             yield self._live
-        yield Footer()
+        yield KeyLine()
 
     async def on_mount(self) -> None:
         self.set_interval(_LIVE_S, self._watch)
@@ -67,11 +64,7 @@ class ChatScreen(Actions):
         self._fit(event.size.width)
 
     def _fit(self, width: int) -> None:
-        """On a narrow screen all keys of the footer but the palette's stay, and the list of
-        conversations makes room, unless it is in use."""
-        footer = self.query_one(Footer)
-        footer.compact = width < _ROOMY
-        footer.set_class(width < _PALETTE, "narrow")
+        """On a narrow screen the list of conversations makes room, unless it is in use."""
         was, self._is_wide = self._is_wide, width >= _WIDE
         if self._is_wide and not was and self._beside:
             self.call_after_refresh(self._show_sidebar)

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Button, Footer, Input, Select, Static
+from textual.widgets import Button, Input, Select, Static
 
 from localllm.errors import LocalLLMError
 from localllm.plain_text import escape, escape_line
@@ -31,6 +31,7 @@ from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
 from localllm.tui.widgets.field import Field
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import bar
 from localllm.tui.widgets.message import Reasoning
 
@@ -108,7 +109,7 @@ class CompareScreen(KeyedScreen[Compared | None]):
             yield SideView(id="left")
             yield SideView(id="right")
         yield Static("", id="said", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.run_worker(self._read_names, thread=True)

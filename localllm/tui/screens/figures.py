@@ -8,11 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import DataTable, Footer, Sparkline, Static
+from textual.widgets import DataTable, Sparkline, Static
 
 from localllm.plain_text import count_text, escape_line
 from localllm.tui.live import FIGURES, AnswerFigures, Figure, History, summary
 from localllm.tui.screens.own_keys import KeyedScreen
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import seconds_text, speed_text
 
 EVERY_S = 1.0
@@ -59,7 +60,7 @@ class FiguresScreen(KeyedScreen[None]):
                 yield FigureRow(figure)
         yield Static("The last answers", classes="heading", markup=False)
         yield DataTable[Content](cursor_type="row", zebra_stripes=True)
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         table: DataTable[Content] = self.query_one(DataTable)

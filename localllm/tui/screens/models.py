@@ -13,7 +13,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Input, Static
 from textual.widgets.data_table import CellDoesNotExist
 from textual.worker import get_current_worker
 
@@ -27,6 +27,7 @@ from localllm.tui.pulls import Pull, Pulls
 from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.field import Field
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import speed_text
 from localllm.tui.widgets.load_options import LoadOptionsBar
 from localllm.tui.widgets.pull_bars import PullBars
@@ -149,7 +150,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
                 yield Static("", markup=False)
         yield PullBars()
         yield LoadOptionsBar(self._options)
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         for title, width in COLUMNS.items():
