@@ -301,14 +301,25 @@ def test_fast_start_imports_little() -> None:
     import subprocess
     import sys
 
-    code = "import localllm.tui.app, localllm.tui.screens.chat, sys; print(*sys.modules)"
+    code = (
+        "import localllm.cli.main, localllm.cli.chat, localllm.cli.chat_opening, "
+        "localllm.tui.app, localllm.tui.screens.chat, sys; print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names = set(done.stdout.split())
     heavy = {
         *("pygments.lexers", "markdown_it", "pypdf", "numpy", "httpx2", "prompt_toolkit"),
         *("localllm.engine.open", "localllm.tui.screens.models", "localllm.tui.screens.search"),
+        *("localllm.session", "localllm.store.catalog", "localllm.store.index", "psutil"),
     }
     assert not heavy & names
+
+
+def test_the_first_screen_has_few_widgets(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        assert len(d.chat.query("*")) <= 20
+
+    drive(body, tmp_path, loaded=False)
 
 
 def test_asyncio_is_not_blocked_by_a_slow_load(tmp_path: Path) -> None:

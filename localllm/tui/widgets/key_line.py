@@ -1,7 +1,7 @@
 """The last line of a screen: the keys that count where the focus is.
 
-It is one widget, where the footer of Textual is one for each key: those are made anew, and the screen
-laid out twice, whenever the focus goes elsewhere.
+It is one widget, where the footer of Textual is one for each key: those are made anew, and the
+screen laid out twice, whenever the focus goes elsewhere.
 """
 
 from __future__ import annotations
