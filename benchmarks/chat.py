@@ -1,7 +1,7 @@
 """The terminal chat: how soon it is there, and what it costs to draw. No model: answers are given.
 
-`python -m benchmarks chat` prints all rows. Starts are of whole processes in a terminal of 120 x 40;
-all other times are those that the thread which draws was computing.
+`python -m benchmarks chat` prints all rows. Starts are of whole processes in a terminal of 120 x
+40; all other times are those that the thread which draws was computing.
 """
 
 from __future__ import annotations
