@@ -64,7 +64,8 @@ def test_chat(
         assert isinstance(chat, ChatScreen)
         chat.composer.editor.cursor_blink = False
         await chat.submit("What does it look like?", ())
-        wanted = ["first after 0.25 s", *(["> What does it look"] if size[0] >= 100 else [])]
+        wanted = ["first after 0.25 s", "50.0 tok/s  context"]
+        wanted += ["> What does it look"] if size[0] >= 100 else []
         for _ in range(1000):
             await pilot.pause(0.01)
             shown = "\n".join(strip.text for strip in chat._compositor.render_strips())
