@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    chat,
     files,
     memory,
     ops,
@@ -147,11 +148,16 @@ def _start(c: Context) -> Iterator[Piece]:
     )
 
 
+def _chat(c: Context) -> Iterator[Piece]:
+    yield Piece(tuple(chat.keys()), chat.measure)
+
+
 SECTIONS: dict[str, Callable[[Context], Iterator[Piece]]] = {
     "roofs": _roofs,
     "ops": _ops,
     "sampling": _sampling,
     "start": _start,
+    "chat": _chat,
     "memory": _memory,
     "pool": _pool,
     "steps": _steps,
@@ -213,7 +219,7 @@ def _fill_in(args: argparse.Namespace) -> None:
         if not getattr(args, name):
             setattr(args, name, list(quick if args.quick else full))
     if args.quick and not args.sections:
-        args.sections = [name for name in SECTIONS if name not in ("start", "pool")]
+        args.sections = [name for name in SECTIONS if name not in ("start", "chat", "pool")]
     args.pairs = args.pairs or (3 if args.quick else 5)
     args.prefill = args.prefill or (256 if args.quick else 512)
     args.decode = args.decode or (16 if args.quick else 32)

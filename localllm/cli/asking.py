@@ -14,7 +14,7 @@ from localllm.params import GenerateParams
 from localllm.store import answers
 
 if TYPE_CHECKING:
-    from localllm.cli.options import Found
+    from localllm.cli.finding import Found
     from localllm.remote_session import AnySession
     from localllm.session import Chunk
     from localllm.store.settings import Settings

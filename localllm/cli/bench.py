@@ -21,8 +21,9 @@ from localllm.cli.bench_runs import (
     context_needed,
     run,
 )
+from localllm.cli.finding import Found, find_model, hints
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
-from localllm.cli.options import Found, ModelName, Number, find_model, hints, machine_options
+from localllm.cli.options import ModelName, Number, machine_options
 from localllm.errors import ArgumentError, CancelledError
 
 if TYPE_CHECKING:

@@ -3,22 +3,23 @@ with OpenAI's API."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from localllm.cli import opening, output
+from localllm.cli import output
 from localllm.cli.generation_options import RunCommand, chosen, parameter_options
 from localllm.cli.loading_options import (
+    Opening,
     beginning_options,
     loading_options,
     opening_of,
     system_of,
     think_of,
 )
-from localllm.cli.opening import Opening
 from localllm.cli.options import ModelName
 from localllm.errors import ArgumentError, LocalLLMError
 
@@ -68,6 +69,8 @@ def command(model: str | None, url: str | None, api_key: str | None, **options: 
         options=LoadOptions(wished.n_ctx, wished.kv_type),
     )
     if endpoint is None and model is not None:
+        from localllm.cli import opening
+
         opening.find(model)  # an error here is one of the command line; pulls it
     return _talk(_opener(model, endpoint, wished), beginning)
 
@@ -132,6 +135,7 @@ def _opener(model: str | None, endpoint: Endpoint | None, wished: Opening) -> Op
 
 
 def _talk(opener: Opener, beginning: Beginning) -> int:
+    gc.disable()  # up to the first paint: of what is imported nothing goes away
     from localllm.tui.app import ChatApp
     from localllm.tui.conversations.store import Conversations
 

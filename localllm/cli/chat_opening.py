@@ -11,20 +11,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localllm import paths
-from localllm.cli import model_parts
-from localllm.cli.opening import Opening, is_base
-from localllm.cli.options import Found, find_model, hints
+from localllm.cli.loading_options import Opening
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
-from localllm.store.index import Store
 from localllm.tui.opening import AnySession, Described, LoadOptions
 
 if TYPE_CHECKING:
+    from localllm.cli.finding import Found
     from localllm.openai_session import Endpoint, Served
     from localllm.pooled_session import Keeping, Pool
     from localllm.session import Session
+    from localllm.store.index import Store
 
 Progress = Callable[[float], None]
 Notice = Callable[[str], None]
+
+
+def _store() -> Store:
+    from localllm.store.index import Store  # only now: the first screen is painted before
+
+    return Store(paths.current().models)
+
+
+def _found(name: str) -> Found:
+    from localllm.cli.finding import find_model  # as above
+
+    return find_model(name, may_pull=False)
 
 
 class LocalOpener:
@@ -47,19 +58,19 @@ class LocalOpener:
     def default(self) -> str | None:
         if self._asked is not None:
             return self._asked
-        used = [model for model in Store(paths.current().models).list() if model.used]
+        used = [model for model in _store().list() if model.used]
         last = max(used, key=lambda model: model.used, default=None)
         return None if last is None else str(last.ref)
 
     def names(self) -> Sequence[str]:
         from localllm.store.foreign import stores
 
-        models = Store(paths.current().models).list()
+        models = _store().list()
         models.sort(key=lambda model: (-model.used, str(model.ref)))
         return [*(str(m.ref) for m in models), *(str(m.ref) for m in stores.models())]
 
     def describe(self, name: str) -> Described:
-        found = find_model(name, may_pull=False)
+        found = _found(name)
         carried = found.settings
         n_bytes = found.model.size if found.model is not None else 0
         with contextlib.suppress(OSError):
@@ -74,7 +85,9 @@ class LocalOpener:
         )
 
     def text_of(self, name: str, what: str) -> str:
-        return model_parts.text_of(find_model(name, may_pull=False), what, self._opening.template)
+        from localllm.cli import model_parts
+
+        return model_parts.text_of(_found(name), what, self._opening.template)
 
     def open(
         self,
@@ -85,7 +98,7 @@ class LocalOpener:
         notice: Notice,
         cancelled: Callable[[], bool],
     ) -> AnySession:
-        found = find_model(name, may_pull=False)
+        found = _found(name)
         opening = replace(self._opening, n_ctx=options.n_ctx, kv_type=options.kv_type)
         with self._loading:
             session = None
@@ -94,7 +107,7 @@ class LocalOpener:
             if session is None:
                 session = self._loaded(found, opening, progress, notice, cancelled)
         if found.model is not None:
-            Store(paths.current().models).touch(found.model.ref)
+            _store().touch(found.model.ref)
         return session
 
     def forget_conversation(self, conversation: str) -> int:
@@ -139,6 +152,8 @@ class LocalOpener:
                 pool = self._pools[key] = opened
         with self._lock:
             self._n_sessions[key] = self._n_sessions.get(key, 0) + 1
+        from localllm.cli.opening import is_base
+
         return pool.session(continues=is_base(found), closed=lambda: self._ended(key))
 
     def _ended(self, key: object) -> None:
@@ -157,6 +172,7 @@ class LocalOpener:
         notice: Notice,
         cancelled: Callable[[], bool],
     ) -> Pool | Session:
+        from localllm.cli.finding import hints
         from localllm.pooled_session import open_pool
 
         def show(share: float) -> None:

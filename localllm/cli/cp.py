@@ -6,7 +6,8 @@ import click
 
 from localllm import paths
 from localllm.cli import output
-from localllm.cli.options import ModelName, find_model
+from localllm.cli.finding import find_model
+from localllm.cli.options import ModelName
 from localllm.cli.origin import origin_of
 from localllm.store import copies
 from localllm.store.index import Store

@@ -10,7 +10,8 @@ import click
 from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.confirm import confirm_deletion
-from localllm.cli.options import ParamType, sound_catalogue
+from localllm.cli.finding import sound_catalogue
+from localllm.cli.options import ParamType
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import LocalLLMError
 from localllm.store import leftovers

@@ -10,7 +10,7 @@ import click
 
 from localllm import moments, paths
 from localllm.cli import output
-from localllm.cli.options import sound_catalogue
+from localllm.cli.finding import sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.store import catalog, inventory
 from localllm.store.index import Store

@@ -4,6 +4,7 @@ the model reasons, and how it is loaded."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,6 @@ import click
 
 from localllm.cli import prompt_text
 from localllm.cli.generation_options import THINK
-from localllm.cli.opening import Opening
 from localllm.cli.options import Number, machine_options
 from localllm.errors import ArgumentError, FileError
 from localllm.store import ref
@@ -20,6 +20,28 @@ ENGINES = ("auto", "native", "llama.cpp")
 MAX_TEMPLATE_BYTES = 1 << 20
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a session is opened, as the options of `run` say. 0 is the default."""
+
+    engine: str = "auto"
+    n_threads: int = 0
+    n_ctx: int = 0
+    kv_type: str = "f16"
+    isa: str | None = None
+    template: str | None = None
+    raw: bool = False  # no template is needed
+    mmap: bool = False
+    server: bool = False  # a running server that has the model may be asked instead
+    store: bool = True  # what it computes may stay there
+
+    @property
+    def asks_for_a_load(self) -> bool:
+        """Whether it says how the model is to be loaded."""
+        return replace(self, raw=False, kv_type="f16", server=False, store=True) != Opening()
+
 
 _SYSTEM = click.option("--system", metavar="TEXT", help="Instructions that come before the prompt.")
 _THINK = click.option(

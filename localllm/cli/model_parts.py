@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from localllm.cli.options import Found
+from localllm.cli.finding import Found
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.store import modelfile
 

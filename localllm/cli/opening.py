@@ -4,39 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localllm import paths
 from localllm.cli import output
+from localllm.cli.finding import Found, find_model, hints, sound_catalogue
 from localllm.cli.interrupt import Interrupts, exit_at_once
-from localllm.cli.options import Found, find_model, hints, sound_catalogue
+from localllm.cli.loading_options import Opening
 from localllm.errors import CancelledError
 from localllm.store.index import Store
 
 if TYPE_CHECKING:
     from localllm.remote_session import AnySession
-
-
-@dataclass(frozen=True)
-class Opening:
-    """How a session is opened, as the options of `run` say. 0 is the default."""
-
-    engine: str = "auto"
-    n_threads: int = 0
-    n_ctx: int = 0
-    kv_type: str = "f16"
-    isa: str | None = None
-    template: str | None = None
-    raw: bool = False  # no template is needed
-    mmap: bool = False
-    server: bool = False  # a running server that has the model may be asked instead
-    store: bool = True  # what it computes may stay there
-
-    @property
-    def asks_for_a_load(self) -> bool:
-        """Whether it says how the model is to be loaded."""
-        return replace(self, raw=False, kv_type="f16", server=False, store=True) != Opening()
 
 
 def find(name: str) -> Found:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from pathlib import Path
 
-from localllm.cli.options import Found
+from localllm.cli.finding import Found
 from localllm.errors import UnsupportedError
 from localllm.store import copies
 from localllm.store.copies import Origin

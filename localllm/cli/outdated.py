@@ -10,7 +10,7 @@ import click
 
 from localllm import paths
 from localllm.cli import output
-from localllm.cli.options import sound_catalogue
+from localllm.cli.finding import sound_catalogue
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import LocalLLMError
 from localllm.store import sources, wanted

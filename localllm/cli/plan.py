@@ -11,15 +11,8 @@ from typing import Any
 import click
 
 from localllm.cli import output
-from localllm.cli.options import (
-    Found,
-    ModelName,
-    Number,
-    find_model,
-    hints,
-    machine_options,
-    sound_catalogue,
-)
+from localllm.cli.finding import Found, find_model, hints, sound_catalogue
+from localllm.cli.options import ModelName, Number, machine_options
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import LocalLLMError
 from localllm.store.catalog import Entry

@@ -14,7 +14,8 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.api_keys import read_keys
-from localllm.cli.options import ModelName, existing_file, sound_catalogue
+from localllm.cli.finding import existing_file, sound_catalogue
+from localllm.cli.options import ModelName
 from localllm.errors import ArgumentError, DownloadError, LocalLLMError
 from localllm.store import download, sources, wanted
 from localllm.store.catalog import Catalog, Entry

@@ -10,7 +10,8 @@ import click
 
 from localllm import paths
 from localllm.cli import output
-from localllm.cli.options import Number, sound_catalogue
+from localllm.cli.finding import sound_catalogue
+from localllm.cli.options import Number
 from localllm.cli.table import Column, render, screen_width
 from localllm.store import speeds
 from localllm.store.durable import free_disk

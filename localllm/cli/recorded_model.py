@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from localllm import paths
-from localllm.cli.options import Found, find_model, sound_catalogue
+from localllm.cli.finding import Found, find_model, sound_catalogue
 from localllm.errors import ArgumentError, FileError, LocalLLMError
 from localllm.store.answers import Answer
 from localllm.store.digest import digest_like

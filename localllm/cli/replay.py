@@ -15,8 +15,9 @@ from localllm import moments, paths
 from localllm.cli import output
 from localllm.cli.comparison import Comparison
 from localllm.cli.confirm import confirm_deletion
+from localllm.cli.finding import Found, hints
 from localllm.cli.interrupt import EXIT_CODE, Interrupts, exit_at_once
-from localllm.cli.options import Found, ModelName, ParamType, hints, machine_options
+from localllm.cli.options import ModelName, ParamType, machine_options
 from localllm.cli.recorded_model import find_recorded
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import ArgumentError, LocalLLMError

@@ -8,7 +8,7 @@ from localllm.cli import output
 
 if TYPE_CHECKING:
     from localllm.cli.answer_view import Shown
-    from localllm.cli.options import Found
+    from localllm.cli.finding import Found
     from localllm.params import GenerateParams
     from localllm.remote_session import AnySession
     from localllm.session import Stats, TokenLogprobs

@@ -7,7 +7,8 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.confirm import confirm_deletion
-from localllm.cli.options import ModelName, sound_catalogue
+from localllm.cli.finding import sound_catalogue
+from localllm.cli.options import ModelName
 from localllm.store import removal
 
 

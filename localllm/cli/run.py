@@ -12,17 +12,18 @@ import click
 from localllm.cli import opening, output, prompt_text, report
 from localllm.cli.answer_view import FOLD, HIDE, SHOW, AnswerView
 from localllm.cli.asking import Asker, Recorder, beginning, parameters
+from localllm.cli.finding import hints
 from localllm.cli.generation_options import RunCommand, chosen, parameter_options
 from localllm.cli.interrupt import EXIT_CODE, Interrupts
 from localllm.cli.loading_options import (
+    Opening,
     beginning_options,
     loading_options,
     opening_of,
     system_of,
     think_of,
 )
-from localllm.cli.opening import Opening
-from localllm.cli.options import ModelName, hints
+from localllm.cli.options import ModelName
 from localllm.errors import ArgumentError
 
 

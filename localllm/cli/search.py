@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from localllm.cli import output
-from localllm.cli.options import Number, sound_catalogue
+from localllm.cli.finding import sound_catalogue
+from localllm.cli.options import Number
 from localllm.cli.table import Column, render, screen_width
 from localllm.errors import ArgumentError
 from localllm.store.catalog import Catalog

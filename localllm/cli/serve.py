@@ -17,9 +17,10 @@ import click
 from localllm import paths
 from localllm.cli import opening, output
 from localllm.cli.api_keys import SHORTEST, read_named_keys
+from localllm.cli.finding import Found, hints
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.loading_options import ENGINES, template_text
-from localllm.cli.options import Found, ModelName, Number, hints, machine_options
+from localllm.cli.options import ModelName, Number, machine_options
 from localllm.cli.quantities import ByteSize, KeepAlive
 from localllm.cli.serve_flags import translate
 from localllm.cli.tier_options import tier_options, tiers_of

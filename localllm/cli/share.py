@@ -12,7 +12,8 @@ import click
 from localllm import paths
 from localllm.cli import output
 from localllm.cli.api_keys import read_keys
-from localllm.cli.options import ModelName, Number, find_model
+from localllm.cli.finding import find_model
+from localllm.cli.options import ModelName, Number
 from localllm.errors import ArgumentError, FileError
 from localllm.store.identifiers import is_loopback
 from localllm.store.index import Store

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localllm.cli import model_parts, output
+from localllm.cli.finding import Found, find_model, hints
 from localllm.cli.model_parts import FALLBACK
-from localllm.cli.options import Found, ModelName, find_model, hints
+from localllm.cli.options import ModelName
 from localllm.errors import ArgumentError
 from localllm.params import recommended
 

@@ -13,7 +13,7 @@ from localllm.store.recommend import CONTEXT
 from localllm.store.speeds import BENCH, LEAST_S, LEAST_TOKENS, RUN, Measured
 
 if TYPE_CHECKING:
-    from localllm.cli.options import Found
+    from localllm.cli.finding import Found
     from localllm.session import Session
     from localllm.store.work import Work
 

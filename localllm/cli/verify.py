@@ -12,7 +12,8 @@ import click
 
 from localllm import moments, paths
 from localllm.cli import output
-from localllm.cli.options import Found, ModelName, find_model
+from localllm.cli.finding import Found, find_model
+from localllm.cli.options import ModelName
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.store.digest import sha256_of
 from localllm.store.index import Model, Store

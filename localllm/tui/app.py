@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import threading
 from collections.abc import Iterable
@@ -136,6 +137,9 @@ class ChatApp(App[None]):
     def begin_load(self) -> None:
         """Opens the model to begin with. Called when the first screen is painted: what a load
         imports would hold it up."""
+        if not gc.isenabled():  # the beginning was made without
+            gc.freeze()
+            gc.enable()
         self.run_worker(self._load_default, thread=True, group="load", exit_on_error=False)
 
     def _watch_signals(self) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localllm.attachments import attach, with_files
 from localllm.params import GenerateParams
-from localllm.session import Stats
 from localllm.tui.conversations.kinds import Attachment, Conversation, Message
-from localllm.tui.opening import AnySession, Described
+
+if TYPE_CHECKING:
+    from localllm.session import Stats
+    from localllm.tui.opening import AnySession, Described
 
 _MOST = 1e12  # of tokens and seconds
 _KEPT_STATS = (

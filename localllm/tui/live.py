@@ -10,10 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    import psutil
 
-from localllm.tui.opening import AnySession
+    from localllm.tui.opening import AnySession
 
 #: Moments that are kept: ten minutes of one each second.
 MOST_SAMPLES = 600
@@ -67,8 +69,8 @@ class Sampler:
     not block, and costs a tenth of a millisecond."""
 
     def __init__(self, process: psutil.Process | None = None) -> None:
-        self._process = process or psutil.Process()
-        psutil.cpu_percent(None)  # the first call has nothing to compare with
+        self._process = process
+        self._is_first = True
 
     def take(
         self, session: AnySession | None, *, model: str = "", answering: bool = False,
@@ -92,11 +94,17 @@ class Sampler:
         )
 
     def _machine(self, moment: Snapshot) -> Snapshot:
+        import psutil  # only now: the first screen is painted without it
+
         try:
+            if self._process is None:
+                self._process = psutil.Process()
+            load = psutil.cpu_percent(None) / 100
+            was_first, self._is_first = self._is_first, False
             return replace(
                 moment,
                 process_bytes=self._process.memory_info().rss,
-                machine_load=psutil.cpu_percent(None) / 100,
+                machine_load=None if was_first else load,  # there is nothing to compare with
                 memory_used=psutil.virtual_memory().percent / 100,
             )
         except (psutil.Error, OSError):

@@ -54,7 +54,7 @@ def test_a_key_comes_from_an_option_a_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from localllm.cli.chat import _endpoint
-    from localllm.cli.opening import Opening
+    from localllm.cli.loading_options import Opening
 
     def key(given: str | None) -> str:
         found = _endpoint("http://127.0.0.1:9", given, Opening(server=True))

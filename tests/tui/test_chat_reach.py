@@ -231,6 +231,31 @@ def test_the_scroll_follows_unless_the_user_went_up(tmp_path: Path) -> None:
     drive(body, tmp_path, session=FakeSession(script))
 
 
+def test_lines_that_change_lay_nothing_out(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("a question")
+        n = 0
+        layout = d.chat._refresh_layout
+
+        def counted(*args: object, **more: object) -> None:
+            nonlocal n
+            n += 1
+            layout(*args, **more)  # type: ignore[arg-type]
+
+        d.chat._refresh_layout = counted  # type: ignore[method-assign]
+        for title in ("one", "two"):
+            d.app.store.change(d.chat.renew().id, title=title)
+            d.chat.renew()
+            d.chat.show_lines()
+            d.chat._watch()
+            await d.until(lambda title=title: d.text.startswith(f" {title} "))  # type: ignore[misc]
+        assert n == 0
+        d.chat.refresh(layout=True)
+        await d.until(lambda: n)
+
+    drive(body, tmp_path)
+
+
 def test_sixty_columns(tmp_path: Path) -> None:
     async def body(d: Driven) -> None:
         await d.ask("a question with several words that do not fit into one line of it")
@@ -302,14 +327,25 @@ def test_fast_start_imports_little() -> None:
     import subprocess
     import sys
 
-    code = "import localllm.tui.app, localllm.tui.screens.chat, sys; print(*sys.modules)"
+    code = (
+        "import localllm.cli.main, localllm.cli.chat, localllm.cli.chat_opening, "
+        "localllm.tui.app, localllm.tui.screens.chat, sys; print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names = set(done.stdout.split())
     heavy = {
         *("pygments.lexers", "markdown_it", "pypdf", "numpy", "httpx2", "prompt_toolkit"),
         *("localllm.engine.open", "localllm.tui.screens.models", "localllm.tui.screens.search"),
+        *("localllm.session", "localllm.store.catalog", "localllm.store.index", "psutil"),
     }
     assert not heavy & names
+
+
+def test_the_first_screen_has_few_widgets(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        assert len(d.chat.query("*")) <= 20
+
+    drive(body, tmp_path, loaded=False)
 
 
 def test_asyncio_is_not_blocked_by_a_slow_load(tmp_path: Path) -> None:

@@ -96,8 +96,7 @@ def test_a_draft_is_queued_while_an_answer_runs(tmp_path: Path) -> None:
         await d.press("enter")
         assert "1 queued" in d.text and d.chat.composer.text == ""
         gate.set()
-        await d.until(lambda: len(d.path) == 4 and d.idle)
-        assert d.contents == ["one", "first", "two", "second"]
+        await d.until(lambda: d.contents == ["one", "first", "two", "second"] and d.idle)
 
     drive(body, tmp_path, session=FakeSession([["first", gate], ["second"]]))
 

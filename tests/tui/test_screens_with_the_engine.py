@@ -14,7 +14,7 @@ from tui.waiting import notes_of, screen_text, until
 
 from localllm import paths
 from localllm.cli.chat_opening import LocalOpener
-from localllm.cli.opening import Opening
+from localllm.cli.loading_options import Opening
 from localllm.params import GenerateParams
 from localllm.tui import library
 from localllm.tui.compared import Compared

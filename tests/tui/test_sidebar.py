@@ -11,12 +11,13 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.message import Message
 from textual.pilot import Pilot
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from tui.waiting import until
 
 from localllm.tui.conversations.dates import day_text, grouped
 from localllm.tui.conversations.kinds import Conversation
 from localllm.tui.conversations.store import Conversations
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.sidebar import ActionLabel, Sidebar
 
 NASTY = "[/red] [b \x1b]0;t\x07 \u202eabc"
@@ -32,7 +33,7 @@ class Alone(App[None]):
 
     def compose(self) -> ComposeResult:
         yield self.sidebar
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.sidebar.list.focus()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localllm.cli import opening
-from localllm.cli.options import Found
+from localllm.cli.finding import Found
 from localllm.cli.repl.chat import Chat, NoModelError
 from localllm.cli.run import Wishes
 from localllm.errors import CancelledError, FileError

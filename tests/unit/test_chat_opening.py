@@ -15,7 +15,7 @@ from stand_ins.openai_server import head, scripted
 
 from localllm import paths
 from localllm.cli.chat_opening import LocalOpener, UrlOpener
-from localllm.cli.opening import Opening
+from localllm.cli.loading_options import Opening
 from localllm.errors import ArgumentError, CancelledError, FileError, LocalLLMError
 from localllm.openai_session import OpenAISession, endpoint_of
 from localllm.params import GenerateParams

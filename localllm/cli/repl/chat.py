@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from localllm.cli import opening, output, report
 from localllm.cli.answer_view import FOLD, AnswerView, Shown
 from localllm.cli.asking import Asker, Recorder, beginning, parameters
+from localllm.cli.finding import Found, hints
 from localllm.cli.interrupt import Interrupts
-from localllm.cli.options import Found, hints
 from localllm.cli.repl.terminal import no_echo
 from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
 from localllm.params import GenerateParams
@@ -20,7 +20,7 @@ from localllm.store.settings import NOTHING_SET
 from localllm.store.settings import Settings as Carried
 
 if TYPE_CHECKING:
-    from localllm.cli.opening import Opening
+    from localllm.cli.loading_options import Opening
     from localllm.cli.repl.saved import Saved
     from localllm.cli.run import Wishes
     from localllm.remote_session import AnySession

@@ -21,7 +21,7 @@ from localllm.tui.keys import bindings
 from localllm.tui.live import History, Sampler
 from localllm.tui.screens.chat_actions import Actions
 from localllm.tui.widgets.answer import CodeBlock
-from localllm.tui.widgets.key_footer import KeyFooter
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import LiveBar
 from localllm.tui.widgets.message import MessageView
 
@@ -55,7 +55,7 @@ class ChatScreen(Actions):
             yield self._status
             yield self.composer
             yield self._live
-        yield KeyFooter()
+        yield KeyLine()
 
     async def on_mount(self) -> None:
         self.set_interval(_LIVE_S, self._watch)

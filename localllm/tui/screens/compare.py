@@ -32,7 +32,7 @@ from localllm.tui.opening import LoadOptions, Opener
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.answer import Answer
 from localllm.tui.widgets.field import Field
-from localllm.tui.widgets.key_footer import KeyFooter
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import bar
 from localllm.tui.widgets.message import Reasoning
 
@@ -116,7 +116,7 @@ class CompareScreen(KeyedScreen[str | None]):
             yield from self.views
         names = ", ".join(each.name for each in self._attached)
         yield Static(Content(escape_line(names and f"With {names}")), id="said", markup=False)
-        yield KeyFooter()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.run_worker(self._read_names, thread=True)

@@ -14,7 +14,7 @@ from localllm.plain_text import count_text, escape_line
 from localllm.tui.live import FIGURES, AnswerFigures, Figure, History, summary
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.fitted_table import FittedTable
-from localllm.tui.widgets.key_footer import KeyFooter
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import seconds_text, speed_text
 
 EVERY_S = 1.0
@@ -61,7 +61,7 @@ class FiguresScreen(KeyedScreen[None]):
                 yield FigureRow(figure)
         yield Static("The last answers", classes="heading", markup=False)
         yield FittedTable(_COLUMNS, "Model")
-        yield KeyFooter()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.update()

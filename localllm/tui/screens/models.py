@@ -28,7 +28,7 @@ from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.field import Field
 from localllm.tui.widgets.fitted_table import FittedTable
-from localllm.tui.widgets.key_footer import KeyFooter
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.live_bar import speed_text
 from localllm.tui.widgets.load_options import LoadOptionsBar
 from localllm.tui.widgets.pull_bars import PullBars
@@ -151,7 +151,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
                 yield Static("", markup=False)
         yield PullBars()
         yield LoadOptionsBar(self._options)
-        yield KeyFooter()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self._table.focus()

@@ -20,7 +20,7 @@ from localllm.tui.presets import Presets, Wishes
 from localllm.tui.screens.confirm import ConfirmScreen
 from localllm.tui.screens.own_keys import KeyedScreen
 from localllm.tui.widgets.field import Field
-from localllm.tui.widgets.key_footer import KeyFooter
+from localllm.tui.widgets.key_line import KeyLine
 from localllm.tui.widgets.parameter_field import ParameterField
 
 _AS_MODEL = "as the model does"
@@ -109,7 +109,7 @@ class ParametersScreen(KeyedScreen[Wishes | None]):
                 row = PARAMETERS[name]
                 yield ParameterField(row, self._usual.get(name, row.default))
         yield Static("", id="told", markup=False)
-        yield KeyFooter()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self._put(self._wishes)

@@ -396,8 +396,10 @@ class Talk(Screen[None]):
         """The title, and the line above the editor."""
         title = self.conversation.title if self.conversation else ""
         model = self.app.model_label or "no model"
-        self._title.update(Content(f"{escape_line(title[:200]) or 'New chat'} · {model}"))
-        self._status.update(Content(self._status_line()))
+        line = Content(f"{escape_line(title[:200]) or 'New chat'} · {model}")
+        # Without a layout, which would go over every message, at each drawing of an answer.
+        self._title.update(line, layout=False)
+        self._status.update(Content(self._status_line()), layout=False)
 
     def _status_line(self) -> str:
         parts = []

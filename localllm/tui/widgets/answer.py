@@ -53,7 +53,12 @@ class Answer(Vertical):
         """No more comes."""
         await self._take("", ended=True)
         with self.app.batch_update():
-            await self.remove_children([each for run in _joined(self.children) for each in run[1:]])
+            runs = [run for run in _joined(self.children) if len(run) > 1]
+            await self.remove_children([each for run in runs for each in run[1:]])
+        for first, *_ in runs:
+            # Textual (8.2) keeps the box of a widget that asks for a layout while an earlier wish
+            # of its own waits; in an answer of the same height as before it stays a line high.
+            self.call_after_refresh(first.refresh, layout=True)
 
     async def go_on(self) -> None:
         """What had ended grows again: all of it is read once more, as its last block may change."""

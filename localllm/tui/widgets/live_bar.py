@@ -60,11 +60,11 @@ class LiveBar(Static):
         self._timer = None
         self._drawn_at = self._clock()
         self.n_draws += 1
-        self.update(Content(self.text))
+        self.update(Content(self.text), layout=False)
         self.tooltip = Content("\n".join(sentences(self._latest)))
 
     def on_resize(self, event: events.Resize) -> None:
-        self.update(Content(self.text))
+        self.update(Content(self.text), layout=False)
 
     def on_click(self, event: events.Click) -> None:
         self.post_message(self.Pressed())
