@@ -199,30 +199,52 @@ def test_the_end_of_a_long_answer_costs_what_its_beginning_does(kind: str) -> No
     assert max(mounted[1:]) <= 2 * max(mounted[0], 5), mounted
 
 
-def test_an_answer_that_has_ended_has_few_widgets_and_looks_the_same() -> None:
+def test_an_answer_has_few_widgets_and_looks_as_if_it_had_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What is not shown costs time too, whenever a layout is made."""
     text = SAMPLE + answer_of_4k_tokens()[:8000]
 
     def screen(app: Shown) -> list[str]:
         return [strip.text for strip in app.screen._compositor.render_strips()]
 
+    async def keep_all(self: Answer, runs: object) -> None:
+        pass
+
+    async def grow(app: Shown) -> list[list[str]]:
+        screens = []
+        async with app.run_test(size=(60, 250)) as pilot:
+            for at in range(0, len(text), 200):
+                await app.answer.add(text[at : at + 200])
+                await pilot.pause()
+                screens.append(screen(app))
+            n_widgets.append(len(app.answer.children))
+        return screens
+
+    n_widgets: list[int] = []
+
     async def run() -> None:
         app, at_once = Shown(), Shown()
+        with monkeypatch.context() as patched:
+            patched.setattr(Answer, "_join", keep_all)
+            screens = await grow(Shown())
+        assert await grow(Shown()) == screens
+        assert n_widgets[0] > 90 and n_widgets[1] < 45
+        wanted = screens[-1]
         async with app.run_test(size=(60, 250)) as pilot:
             await app.answer.add(text)
             await pilot.pause()
-            before, n_before = screen(app), len(app.answer.children)
+            assert screen(app) == wanted and len(app.answer.children) < 40
             await app.answer.end()
             await pilot.pause()
-            assert screen(app) == before
-            assert n_before > 90 and len(app.answer.children) < 40
+            assert screen(app) == wanted and len(app.answer.children) < 40
             await app.answer.go_on()
             await pilot.pause()
-            assert screen(app) == before and len(app.answer.children) == n_before
+            assert screen(app) == wanted
         at_once.answer = Answer(text, ended=True)
         async with at_once.run_test(size=(60, 250)) as pilot:
             await pilot.pause()
-            assert screen(at_once) == before
+            assert screen(at_once) == wanted
             assert at_once.answer.n_mounted == len(at_once.answer.children) < 40
 
     asyncio.run(run())

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from textual.css.styles import RulesMap
 
 _JOINED = 16
-"""Leaves that one widget shows once the answer has ended."""
+"""Leaves that one widget shows once they are finished: what each widget costs, whenever a layout is
+made, is more than what its text does."""
 
 
 class Answer(Vertical):
@@ -38,6 +39,7 @@ class Answer(Vertical):
         self._open: list[tuple[Leaf, Widget]] = []  # what may still change
         self._code: CodeBlock | None = None  # the last one
         self._within: bool | None = None  # the last leaf is part of a list or a quote
+        self._run: list[LeafView] = []  # finished ones that follow each other, to be joined
         self._begin, self._ended = text, ended
         self._held = ""  # came, and is not read yet
 
@@ -52,19 +54,14 @@ class Answer(Vertical):
     async def end(self) -> None:
         """No more comes."""
         await self._take("", ended=True)
-        with self.app.batch_update():
-            runs = [run for run in _joined(self.children) if len(run) > 1]
-            await self.remove_children([each for run in runs for each in run[1:]])
-        for first, *_ in runs:
-            # Textual (8.2) keeps the box of a widget that asks for a layout while an earlier wish
-            # of its own waits; in an answer of the same height as before it stays a line high.
-            self.call_after_refresh(first.refresh, layout=True)
+        await self._join([self._run])
+        self._run = []
 
     async def go_on(self) -> None:
         """What had ended grows again: all of it is read once more, as its last block may change."""
         await self.remove_children()
         self._reader, self._open, self._code, self._within = Reader(), [], None, None
-        self._held = ""
+        self._held, self._run = "", []
         await self._take(self.source)
 
     async def _take(self, text: str, *, ended: bool = False) -> None:
@@ -99,10 +96,35 @@ class Answer(Vertical):
                 await widget.remove()
         await self._mount(mounting, ended)
         self._open = shown[len(finished) :]
+        await self._finish([widget for _, widget in (shown if ended else shown[: len(finished)])])
+
+    async def _finish(self, widgets: Iterable[Widget]) -> None:
+        """Joins those of the leaves that are finished which will get no other neighbour."""
+        runs = []
+        for widget in widgets:
+            if isinstance(widget, LeafView) and widget.parent is self:
+                self._run.append(widget)
+            if not isinstance(widget, LeafView) or len(self._run) == _JOINED:
+                runs.append(self._run)
+                self._run = []
+        await self._join(runs)
+
+    async def _join(self, runs: Iterable[list[LeafView]]) -> None:
+        runs = [run for run in runs if len(run) > 1]
+        if not runs:
+            return
+        with self.app.batch_update():
+            for first, *others in runs:
+                first.join(others)
+            await self.remove_children([each for run in runs for each in run[1:]])
+        for first, *_ in runs:
+            # Textual (8.2) keeps the box of a widget that asks for a layout while an earlier wish
+            # of its own waits; in an answer of the same height as before it stays a line high.
+            self.call_after_refresh(first.refresh, layout=True)
 
     async def _mount(self, widgets: list[Widget], ended: bool) -> None:
         if ended:
-            widgets = [run[0] for run in _joined(widgets)]
+            widgets = _joined(widgets)
         if widgets:
             await self.mount_all(widgets)
             self.n_mounted += len(widgets)
@@ -136,9 +158,8 @@ class Answer(Vertical):
         return widget
 
 
-def _joined(widgets: Iterable[Widget]) -> list[list[Widget]]:
-    """Runs of widgets, of which the first shows all: what each widget costs, whenever a layout is
-    made, is more than what its text does."""
+def _joined(widgets: Iterable[Widget]) -> list[Widget]:
+    """Widgets that are not mounted yet, fewer that show the same."""
     runs: list[list[Widget]] = []
     for widget in widgets:
         last = runs[-1] if runs else None
@@ -149,7 +170,7 @@ def _joined(widgets: Iterable[Widget]) -> list[list[Widget]]:
     for first, *others in runs:
         if others:
             cast(LeafView, first).join(cast("list[LeafView]", others))
-    return runs
+    return [run[0] for run in runs]
 
 
 def _redraw(widget: Static, visual: Visual) -> None:
