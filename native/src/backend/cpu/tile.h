@@ -22,7 +22,7 @@
 
 #define LLM_AHEAD 2048 /* bytes between a weight read and its prefetch */
 #define LLM_STREAMS 2  /* panels that few tokens read side by side */
-#define LLM_FAR 3072   /* what few tokens ask of memory, into the second level */
+#define LLM_FAR 3072   /* what few tokens ask of memory at the least, into the second level */
 #define LLM_NEAR 256   /* and from there into the first */
 #define LLM_GROUP 4    /* panels that share a walk over the tokens */
 #define LLM_STRIP 512  /* tokens whose sums wait in scratch, at most */
@@ -184,7 +184,11 @@ LLM_INLINE void prefetch_part(const void *p, int64_t n_bytes, int32_t i, int32_t
 LLM_INLINE const uint8_t *far_of(const llm_panel_job *job, const uint8_t *p, int64_t at,
                                  int64_t panel_bytes) {
     if (!job->w->panels) return p; /* in scratch */
-    return p + LLM_FAR + (at + LLM_FAR < panel_bytes ? 0 : (LLM_STREAMS - 1) * panel_bytes);
+    const llm_format *f = job->w->format;
+    /* Past the superblock that is being read: its other lines are on their way. */
+    const int64_t superblock = f->block_elements == 256 ? LLM_PANEL_ROWS * f->block_bytes : 0;
+    const int64_t far = superblock * 4 / 3 > LLM_FAR ? superblock * 4 / 3 : LLM_FAR;
+    return p + far + (at + far < panel_bytes ? 0 : (LLM_STREAMS - 1) * panel_bytes);
 }
 
 LLM_INLINE void ask_ahead(const uint8_t *p, const uint8_t *far, int n_bytes) {
