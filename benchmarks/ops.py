@@ -89,7 +89,7 @@ def _in_turn(
     weight: Weight, threads: Threads, rival: RivalOps, n: int, n_pairs: int, isa: str | None
 ) -> InTurn:
     """The pairs of a row. A product of each before them is not timed, but compared."""
-    turns, n_reps = InTurn(n), 2 if n >= 64 else 4
+    turns, n_reps = InTurn(n), 3 if n >= 64 else 7
     _, y = weight.product(threads, n, 1, isa)
     turns.note = _disagreement(rival, weight, y)
     for _ in range(n_pairs):

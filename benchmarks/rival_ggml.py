@@ -34,8 +34,10 @@ class _PoolParams(ctypes.Structure):
 
 _P, _SIZE, _INT, _I64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 _TEXT, _BOOL = ctypes.c_char_p, ctypes.c_bool
+_quiet = ctypes.CFUNCTYPE(None, _INT, _TEXT, _P)(lambda level, text, data: None)
 #: What a function returns, then its arguments.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "ggml_log_set": (None, _P, _P),
     "ggml_type_name": (_TEXT, _INT),
     "ggml_nbytes": (_SIZE, _P),
     "ggml_init": (_P, InitParams),
@@ -83,6 +85,7 @@ def load() -> Any:
     folder = Path(llama_cpp.__file__).parent / "lib"
     folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or folder)
     ggml = bind([load_shared_library(name, folder) for name in ("ggml", "ggml-base")])
+    ggml.ggml_log_set(_quiet, None)
     if not ggml.ggml_backend_dev_by_type(CPU_DEVICE):  # backends are libraries of their own
         ggml.ggml_backend_load_all_from_path(os.fsencode(folder))
     return ggml

@@ -22,7 +22,7 @@ from benchmarks.rival_process import RivalChild, answer_requests
 
 Floats = npt.NDArray[np.float32]
 MadeOf = tuple[str, int, int]  # type, rows, columns: what `synthetic.matrix` takes
-TRIES = 3  # products of each buffer type before one is chosen
+TRIES = 5  # products of each buffer type before one is chosen
 
 
 class Product:
@@ -105,8 +105,9 @@ class Matrix:
     def _fastest(self, n: int) -> tuple[str, Product]:
         if n not in self._chosen:
             made = [(name, self._product(weight, n)) for name, weight in self._weights]
-            tried = [(each[1].seconds(TRIES), i) for i, each in enumerate(made)]
-            self._chosen[n] = made.pop(min(tried)[1])
+            tried = [[each.seconds(1) for _, each in made] for _ in range(TRIES)]  # in turn
+            best = [min(seconds) for seconds in zip(*tried, strict=True)]
+            self._chosen[n] = made.pop(best.index(min(best)))
             for _, slower in made:
                 slower.close()
         return self._chosen[n]
