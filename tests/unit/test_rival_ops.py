@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,6 +123,22 @@ def test_rows_have_the_ratio_of_a_process() -> None:
         assert row.rival is not None and row.rival > 0 and row.n_pairs == 2, row.note
         assert row.ratio_low is not None and row.ratio is not None and row.ratio >= row.ratio_low
         assert row.rival_variant
+
+
+def test_a_process_that_dies_is_not_asked_again() -> None:
+    pytest.importorskip("llama_cpp")
+    rival = rival_ops.RivalOps(RivalChoice(), 1, lambda text: None)
+    assert rival._child is not None and rival.note == ""
+    rival._child._process.kill()
+    rival._child._process.join(30)
+    assert rival.ask("seconds", ("Q4_0", *SHAPE), 1, 1) is None
+    assert rival._child is None and "llama.cpp died" in rival.note
+
+
+def test_a_library_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path / "nothing"))
+    (row,) = ops.measure(Threads(1), ["Q4_0"], [1], None, 1, RivalChoice())
+    assert row.ratio is None and row.ours is not None and "does not load" in row.note
 
 
 class FakeRival:
