@@ -73,7 +73,9 @@ def _ops(c: Context) -> Iterator[Piece]:
 
 def _op(c: Context, type_name: str, missing: Collection[Key]) -> Iterator[Row]:
     columns = [n for n in c.args.columns if set(ops.keys(type_name, [n])) & set(missing)]
-    yield from ops.measure(c.threads, [type_name], columns, c.args.isa)
+    yield from ops.measure(
+        c.threads, [type_name], columns, c.args.isa, c.args.pairs, c.rival, c.on_features
+    )
 
 
 def _sampling(c: Context) -> Iterator[Piece]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,26 +105,30 @@ def _serve(pipe: Connection, path: Path, thorough: bool, options: dict[str, Any]
         pipe.send(RuntimeError(f"llama-cpp-python does not load: {e}"))
         return
     variants = Variants(path, options, keep_all=_is_small(path), thorough=thorough)
+    answer_requests(pipe, variants.time)
+
+
+def answer_requests(pipe: Connection, answer: Callable[..., Any]) -> None:
+    """The child's loop: each request is the arguments of `answer`; None ends it."""
     while (request := pipe.recv()) is not None:
         try:
-            pipe.send(variants.time(*request))
+            pipe.send(answer(*request))
         except RuntimeError as e:
             pipe.send(e)
 
 
-class RivalProcess:
-    """A rival in a child process. options: those of `Rival`, but the variant.
+class RivalChild:
+    """A process in which `serve(pipe, *args)` sends the features of the rival's build, then answers
+    requests; either may be a RuntimeError instead, which is raised here.
 
-    thorough: of `Variants`. LLAMA_CPP_LIB_PATH in the environment, the `lib` folder of another
-    build of llama-cpp-python, is taken over. Raises RuntimeError if it does not start.
+    LLAMA_CPP_LIB_PATH in the environment, the `lib` folder of another build of llama-cpp-python, is
+    taken over. Raises RuntimeError if it does not start.
     """
 
-    def __init__(self, path: Path, *, thorough: bool = True, **options: Any) -> None:
+    def __init__(self, serve: Callable[..., None], *args: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, child = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(child, path, thorough, options), daemon=True
-        )
+        self._process = context.Process(target=serve, args=(child, *args), daemon=True)
         self._process.start()
         child.close()
         self.features: str = self._receive()
@@ -152,17 +156,14 @@ class RivalProcess:
             raise answer
         return answer
 
-    def time(
-        self, kind: str, method: str, args: tuple[int, ...], limit_s: float | None = None
-    ) -> tuple[float, str]:
-        """Seconds of a `Rival` method and the variant it ran in, chosen once for each kind of test.
-        Raises RuntimeError if the rival refuses or crashes, or is ended after `limit_s` seconds."""
+    def ask(self, *request: Any, limit_s: float | None = None) -> Any:
+        """The child's answer. Raises RuntimeError if the rival refuses or crashes, or is ended
+        after `limit_s` seconds."""
         try:
-            self._pipe.send((kind, method, args))
+            self._pipe.send(request)
         except OSError:
             raise RuntimeError("llama.cpp died before this test") from None
-        seconds, variant = self._receive(limit_s)
-        return float(seconds), str(variant)
+        return self._receive(limit_s)
 
     def close(self) -> None:
         if self._process.is_alive():
@@ -172,3 +173,19 @@ class RivalProcess:
         if self._process.is_alive():
             self._process.terminate()
         self._pipe.close()
+
+
+class RivalProcess(RivalChild):
+    """A rival in a child process. options: those of `Rival`, but the variant. thorough: of
+    `Variants`."""
+
+    def __init__(self, path: Path, *, thorough: bool = True, **options: Any) -> None:
+        super().__init__(_serve, path, thorough, options)
+
+    def time(
+        self, kind: str, method: str, args: tuple[int, ...], limit_s: float | None = None
+    ) -> tuple[float, str]:
+        """Seconds of a `Rival` method and the variant it ran in, chosen once for each kind of test.
+        Raises RuntimeError as `ask` does."""
+        seconds, variant = self.ask(kind, method, args, limit_s=limit_s)
+        return float(seconds), str(variant)

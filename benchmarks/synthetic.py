@@ -152,6 +152,17 @@ def random_rows(
     return np.resize(blocks, (n_rows, n_cols // block_elements * block_bytes))
 
 
+def matrix(type_name: str, n_rows: int, n_cols: int) -> Bytes:
+    """Raw bytes of a matrix of the op table: the same in every process, for the rival has one."""
+    rng = np.random.default_rng(1)
+    return random_rows(Type[type_name], n_rows, n_cols, n_cols**-0.5, rng).ravel()
+
+
+def activations(n: int, n_cols: int) -> npt.NDArray[np.float32]:
+    """What that matrix is multiplied by, [n, n_cols]: the same in every process, too."""
+    return np.random.default_rng(2).standard_normal((n, n_cols), np.float32)
+
+
 def _more_bits(layer: int, n_layers: int) -> bool:
     """The layers that a _M mix favours: the first and last eighth and each third between."""
     eighth = n_layers // 8

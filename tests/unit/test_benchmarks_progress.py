@@ -55,15 +55,15 @@ def test_time_left_weighs_rows_by_their_section() -> None:
     now = [100.0]
     progress = Progress(plan, [("e", "m")], lambda: now[0])
     assert str(progress) == "1 of 5 rows"
-    now[0] = 101.0
+    now[0] = 104.0
     progress.came("ops", row("a"))
-    assert str(progress) == "2 of 5 rows, about 2 min left"  # one of 0.5 and two of 28 a half each
+    assert str(progress) == "2 of 5 rows, about 2 min left"  # a row of 2 and two of 28, twice each
     progress.came("ops", row("a"))  # again: nothing new
     progress.came("ops", row("unplanned"))
     assert progress.missing("speed", plan["speed"][0]) == [("c", "m"), ("d", "m")]
     assert progress.missing("speed", plan["speed"][1]) == []
     progress.failed("speed")
-    assert str(progress) == "2 of 3 rows, about 1 s left"
+    assert str(progress) == "2 of 3 rows, about 4 s left"
     progress.came("ops", row("b"))
     assert str(progress) == "3 of 3 rows"
 
