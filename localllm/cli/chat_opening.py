@@ -136,8 +136,10 @@ class LocalOpener:
         cancelled: Callable[[], bool],
     ) -> AnySession:
         key = (found.path, found.digest, found.settings.template, opening)
-        with self._lock:
+        with self._lock:  # found and counted in one, or its last session may close it in between
             pool = self._pools.get(key)
+            if pool is not None:
+                self._n_sessions[key] = self._n_sessions.get(key, 0) + 1
         if pool is None:
             opened = self._opened(found, opening, progress, notice, cancelled)
             with self._lock:
@@ -150,8 +152,7 @@ class LocalOpener:
                     self._others.append(opened)
                     return opened
                 pool = self._pools[key] = opened
-        with self._lock:
-            self._n_sessions[key] = self._n_sessions.get(key, 0) + 1
+                self._n_sessions[key] = self._n_sessions.get(key, 0) + 1
         from localllm.cli.opening import is_base
 
         return pool.session(continues=is_base(found), closed=lambda: self._ended(key))

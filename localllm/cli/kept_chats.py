@@ -56,7 +56,10 @@ def _found(store: Conversations, only: str) -> list[Conversation]:
 
 
 def _cells(each: Conversation) -> list[str]:
-    moment = datetime.datetime.fromtimestamp(each.updated, datetime.timezone.utc)
+    try:
+        moment = datetime.datetime.fromtimestamp(each.updated, datetime.timezone.utc)
+    except (ValueError, OverflowError, OSError):  # an older import may have let in any number
+        moment = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
     title = each.title or each.draft or "untitled"
     return [title, each.model or "-", moments.ago(moment.isoformat()), ", ".join(each.tags) or "-"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import mimetypes
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,13 @@ from localllm.errors import ArgumentError, FileError
 from localllm.params import GenerateParams
 
 MAX_PICTURE_BYTES = 20 << 20
+#: How files of the kinds begin that servers take.
+_PICTURES = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
+}
 #: Parameters under OpenAI's names; others go under ours, which most local servers know.
 _STANDARD = frozenset(
     {"temperature", "top_p", "max_tokens", "stop", "seed", "presence_penalty", "frequency_penalty"}
@@ -60,12 +67,17 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _picture(path: Path) -> dict[str, Any]:
-    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    """Only what begins as a picture leaves the machine, whatever its name says."""
     try:
+        if not path.is_file():
+            raise FileError(f"{path} is no file")
         with path.open("rb") as file:
             data = file.read(MAX_PICTURE_BYTES + 1)
-    except OSError as e:
-        raise FileError(f"cannot read {path}: {e.strerror or e}") from e
+    except (OSError, ValueError) as e:
+        raise FileError(f"cannot read {path}: {getattr(e, 'strerror', None) or e}") from e
+    kind = next((kind for kind, begins in _PICTURES.items() if begins.match(data)), None)
+    if kind is None:
+        raise ArgumentError(f"{path} is no picture of {', '.join(_PICTURES)}")
     if len(data) > MAX_PICTURE_BYTES:
         raise ArgumentError(f"{path.name} has more than {MAX_PICTURE_BYTES >> 20} MiB")
     url = f"data:{kind};base64,{base64.b64encode(data).decode()}"

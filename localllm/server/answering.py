@@ -26,6 +26,23 @@ from localllm.errors import ArgumentError, CancelledError
 from localllm.server.metrics import Metrics
 from localllm.server.request_log import Tally
 
+MAX_SCORED = 1 << 17
+"""Log probabilities of prompts' tokens in one answer; each takes a kilobyte until it is sent."""
+
+
+def _check_scored(requests: Sequence[Request]) -> None:
+    n = sum(
+        len(request.prompt) * (request.prompt_logprobs + 1)
+        for request in requests
+        if request.prompt_logprobs is not None
+    )
+    if n > MAX_SCORED:
+        raise ArgumentError(
+            f"log probabilities of the prompts would be {n:,}, the limit is {MAX_SCORED:,}: one a "
+            "token, and one for each of its likeliest tokens",
+            "Send the prompts in several requests, or ask for fewer likeliest tokens.",
+        )
+
 
 class Answering:
     """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened."""
@@ -51,6 +68,7 @@ class Answering:
                 f"{len(requests)} prompts in one request; the server takes {most} at once",
                 "Send them in several requests, or start it with a larger --max-queue.",
             )
+        _check_scored(requests)
         self.tally.prompt_tokens = sum(len(request.prompt) for request in requests)
         try:
             for i, request in enumerate(requests):

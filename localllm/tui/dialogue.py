@@ -92,20 +92,24 @@ def kept_figures(of: Stats) -> Mapping[str, Any]:
 
 def figures_of(stats: Mapping[str, Any]) -> list[str]:
     """The counts of an answer in words, those that are known."""
-    known = {name: value for name, value in stats.items() if _is_figure(value)}
+    figures = known(stats)
     out = []
-    n, seconds = known.get("generated_tokens", 0), known.get("decode_s", 0.0)
+    n, seconds = figures.get("generated_tokens", 0), figures.get("decode_s", 0.0)
     if n > 1 and seconds > 0:
         out.append(f"{n:,} tokens, {(n - 1) / seconds:.1f} tok/s")
-    if first := known.get("first_token_s"):
+    if first := figures.get("first_token_s"):
         out.append(f"first after {first:.2f} s")
-    if cached := known.get("cached_tokens"):
+    if cached := figures.get("cached_tokens"):
         out.append(f"{cached:,} cached")
     return out
 
 
+def known(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures among what an answer has; a file that was imported may hold anything."""
+    return {name: value for name, value in stats.items() if _is_figure(value)}
+
+
 def _is_figure(value: Any) -> bool:
-    """A file that was imported may hold anything."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 <= value < _MOST
 

@@ -91,3 +91,14 @@ def test_what_cannot_be_had_is_refused(
     answer = real_http.post(path, json={**COMMON, **fields, **more})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "prompt_logprobs"
+
+
+def test_what_would_take_too_much_memory_is_refused(real_http: httpx2.Client) -> None:
+    """Each log probability is held until the answer is sent."""
+    ids = [1] * 200
+    for more in ({"prompt_logprobs": 20}, {"echo": True, "logprobs": 20}):
+        body = {**COMMON, "prompt": [ids] * 32, "max_tokens": 0, **more}
+        answer = real_http.post("/v1/completions", json=body)
+        assert answer.status_code == 400
+        assert "would be 134,400, the limit is 131,072" in answer.json()["error"]["message"]
+    posted(real_http, "/v1/completions", prompt=[ids[:4]] * 2, max_tokens=0, prompt_logprobs=20)

@@ -12,6 +12,7 @@ from tui.driving import Driven, drive
 from tui.fakes import FakeOpener, FakeSession
 
 from localllm.plain_text import escape
+from localllm.tui.screens import chat_commands
 from localllm.tui.screens.help import HelpScreen
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Chip, Offer
@@ -203,6 +204,7 @@ def test_what_is_pasted_into_a_field_is_escaped(tmp_path: Path, keys: list[str])
 def test_a_name_that_is_offered_is_escaped(tmp_path: Path) -> None:
     async def body(d: Driven) -> None:
         await d.type("@")
+        await d.until(lambda: d.chat.composer.offers)  # those of the files that are here came late
         d.chat.composer._offer([Offer(1, "@\x1b]0;x\x07", "name")])
         await d.press("tab")
         assert d.chat.composer.editor.text == r"@\x1b]0;x\x07"
@@ -337,3 +339,32 @@ def test_every_key_of_the_table_does_something(tmp_path: Path) -> None:
             assert any(hasattr(owner, name) for owner in owners), row
 
     drive(body, tmp_path)
+
+
+def test_figures_that_are_none_are_not_summed_and_a_fault_does_not_end_the_chat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("a question")
+        answer = d.path[-1]
+        d.store.finish(
+            answer.id,
+            "x",
+            finish_reason="stop",
+            stats={"generated_tokens": "x", "cached_tokens": 7},
+        )
+        await d.type("/stats")
+        d.chat.composer.dismiss_offers()
+        await d.press("enter")
+        await d.until(lambda: "1 answers: 0 tokens generated, 0 read, 7 of them" in d.text)
+
+        def fails(chat: object, argument: str) -> None:
+            raise ZeroDivisionError("nobody thought of this")
+
+        monkeypatch.setitem(chat_commands.DONE_BY, "stats", fails)
+        await d.type("/stats")
+        d.chat.composer.dismiss_offers()
+        await d.press("enter")
+        await d.until(lambda: "ZeroDivisionError: nobody thought of this" in d.text)
+
+    drive(body, tmp_path, size=(100, 40))

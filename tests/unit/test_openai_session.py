@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
@@ -21,6 +22,7 @@ from stand_ins.server_process import served
 from localllm.errors import (
     ArgumentError,
     ContextFullError,
+    FileError,
     LocalLLMError,
     OutOfMemoryError,
     QueueFullError,
@@ -117,6 +119,7 @@ def test_a_real_model_of_a_server_program(real_model: Callable[[str], Path]) -> 
         chunks = session.chat(asked, GenerateParams(seed=8))
         next(chunks)
         running.process.kill()
+        running.process.wait()  # until then its port may still take somebody
         with pytest.raises(ServerGoneError, match="broke"):
             list(chunks)
         with pytest.raises(ServerGoneError, match="nobody listens"):
@@ -126,9 +129,25 @@ def test_a_real_model_of_a_server_program(real_model: Callable[[str], Path]) -> 
 # ---- what is sent ----------------------------------------------------------------------------
 
 
+PNG = b"\x89PNG\r\n\x1a\n..."
+
+
+@pytest.mark.parametrize("data", [b"root:x:0:0", b"", b"GIF", b"RIFF1234WAVE"])
+def test_only_pictures_leave_the_machine(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(data)
+    with scripted([]) as script:
+        session = session_of(script.url)
+        for each, said in ((path, "is no picture"), (tmp_path, "is no file")):
+            message = {"role": "user", "content": "hi", "images": [str(each)]}
+            with pytest.raises((ArgumentError, FileError), match=said):
+                list(session.chat([message], PARAMS))
+    assert script.asked == []
+
+
 def test_what_is_sent(tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
-    picture.write_bytes(b"png")
+    picture.write_bytes(PNG)
     params = GenerateParams(top_k=3, stop=("x",), logit_bias=((5, float("-inf")),), logprobs=2)
     with scripted([[head(), delta(content="a"), DONE]]) as script:
         session = session_of(script.url, KEY)
@@ -144,7 +163,9 @@ def test_what_is_sent(tmp_path: Path) -> None:
     assert second["reasoning_effort"] == "low"
     content = first["messages"][0]["content"]
     assert content[0] == {"type": "text", "text": "hi"}
-    assert content[1]["image_url"]["url"] == "data:image/png;base64,cG5n"
+    assert (
+        content[1]["image_url"]["url"] == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    )
     assert "id" not in first["messages"][0]
     # A server has defaults of its own.
     assert third.keys() == {"model", "messages", "stream", "stream_options"}

@@ -2,14 +2,14 @@
 messages as OpenAI's and Ollama's interfaces take them (also one a line), and the tree of a ChatGPT
 export (`conversations.json`).
 
-What a file holds beyond texts (calls of tools, pictures in it) is left out, and counted in a note.
+What a file holds beyond texts (calls of tools, pictures, also those that it only names) is left
+out, and counted in a note.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,10 @@ from localllm.tui.conversations.store import Conversations
 from localllm.tui.conversations.titles import title_of
 
 MAX_BYTES = 256 << 20
-_WRONG = (ValueError, TypeError, KeyError, AttributeError, RecursionError, ArgumentError)
+_WRONG = (
+    ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, ArgumentError,
+)  # fmt: skip
+_LATEST = 1e11  # seconds since 1970
 _FRACTION = re.compile(r"\.\d+")
 
 
@@ -138,7 +141,7 @@ def _all_of(data: Any, left_out: _LeftOut) -> list[_Found]:
         if data.get("format") == exporting.FORMAT:
             if data["version"] != exporting.VERSION:
                 raise ValueError(f"its version is {data['version']!r:.20}")
-            return [_ours(each) for each in data["conversations"]]
+            return [_ours(each, left_out) for each in data["conversations"]]
         return [_one(data, left_out)]
     if isinstance(data, list):
         if data and all(isinstance(each, dict) and "role" in each for each in data):
@@ -155,8 +158,10 @@ def _one(data: dict[str, Any], left_out: _LeftOut) -> _Found:
     return _list(data, left_out)
 
 
-def _ours(data: dict[str, Any]) -> _Found:
+def _ours(data: dict[str, Any], left_out: _LeftOut) -> _Found:
     params = data["params"]
+    if isinstance(stop := params.get("stop"), str):
+        params = {**params, "stop": [stop]}
     GenerateParams(**params)  # raises for what no model may be asked
     conversation = Conversation(
         0,
@@ -189,7 +194,7 @@ def _ours(data: dict[str, Any]) -> _Found:
                 _text(given.get("model", "")),
                 _reason(given.get("finish_reason", "")),
                 dict(given.get("stats", {})),
-                tuple(_attachment(each) for each in given.get("attachments", ())),
+                _attachments(given.get("attachments", ()), left_out),
                 _moment(given["created"]),
             )
         )
@@ -199,9 +204,19 @@ def _ours(data: dict[str, Any]) -> _Found:
     return _Found(conversation, messages, leaf)
 
 
-def _attachment(data: dict[str, Any]) -> Attachment:
-    names = ("name", "kind", "text", "path")
-    return Attachment(**{name: _text(data.get(name, "")) for name in names})
+def _attachments(given: Any, left_out: _LeftOut) -> tuple[Attachment, ...]:
+    """Texts. A picture is a path, and a file from elsewhere does not say what of this machine is
+    read and sent to a model."""
+    kept = []
+    for data in given:
+        attachment = Attachment(
+            **{name: _text(data.get(name, "")) for name in ("name", "kind", "text", "path")}
+        )
+        if attachment.kind == "text":
+            kept.append(attachment)
+        else:
+            left_out.add("pictures")
+    return tuple(kept)
 
 
 def _list(data: dict[str, Any], left_out: _LeftOut) -> _Found:
@@ -245,23 +260,13 @@ def _append(found: _Found, given: dict[str, Any], moment: float, left_out: _Left
         return
     number = len(found.messages) + 1
     reason = _reason(given.get("finish_reason") or ("stop" if role == "assistant" else ""))
-    attachments = _images(given.get("images"), left_out)
+    if isinstance(images := given.get("images"), list):
+        left_out.add("pictures", len(images))
     parent = number - 1 or None
     found.messages.append(
-        Message(number, 0, parent, role, content, reasoning, "", reason, {}, attachments, moment)
+        Message(number, 0, parent, role, content, reasoning, "", reason, {}, (), moment)
     )
     found.leaf = number
-
-
-def _images(images: Any, left_out: _LeftOut) -> tuple[Attachment, ...]:
-    """Paths, as `/save` writes them; Ollama's hold the pictures themselves."""
-    kept = []
-    for image in images if isinstance(images, list) else ():
-        if isinstance(image, str) and len(image) < 1000 and ("." in image or "/" in image[:1]):
-            kept.append(Attachment(Path(image).name or image, "image", path=image))
-        else:
-            left_out.add("pictures")
-    return tuple(kept)
 
 
 def _content(content: Any, left_out: _LeftOut) -> str:
@@ -379,11 +384,12 @@ def _text(value: Any) -> str:
 def _moment(value: Any) -> float:
     """Seconds since 1970, from those or ISO 8601; now if it says nothing."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return round(float(value), 3) if math.isfinite(value) and 0 <= value < 1e11 else now()
+        return round(float(value), 3) if 0 <= value < _LATEST else now()
     if isinstance(value, str):
         try:
             iso = _FRACTION.sub(_microseconds, value, count=1).replace("Z", "+00:00")
-            return round(datetime.datetime.fromisoformat(iso).timestamp(), 3)
+            moment = datetime.datetime.fromisoformat(iso).timestamp()
+            return round(moment, 3) if 0 <= moment < _LATEST else now()
         except (ValueError, OverflowError):
             return now()
     return now()

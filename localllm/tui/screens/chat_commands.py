@@ -12,7 +12,7 @@ from localllm import slash
 from localllm.errors import ArgumentError, LocalLLMError
 from localllm.params import PARAMETERS, THINK, find
 from localllm.plain_text import escape
-from localllm.tui.dialogue import last_question
+from localllm.tui.dialogue import known, last_question
 
 if TYPE_CHECKING:
     from localllm.tui.screens.chat import ChatScreen
@@ -26,6 +26,14 @@ async def run(chat: ChatScreen, name: str, argument: str) -> bool:
             await result
     except LocalLLMError as e:
         chat.say(e)
+        return False
+    except Exception as e:  # a fault of ours must not end the chat
+        chat.say(
+            LocalLLMError(
+                f"/{name} failed: {type(e).__name__}: {str(e)[:200]}",
+                "This is a fault in localllm. The conversation is kept.",
+            )
+        )
         return False
     return True
 
@@ -136,7 +144,7 @@ def _stats(chat: ChatScreen, argument: str) -> None:
         chat.say_line("there is no answer yet")
         return
     total = {
-        name: sum(stats.get(name) or 0 for stats in answers)
+        name: sum(known(stats).get(name, 0) for stats in answers)
         for name in ("prompt_tokens", "cached_tokens", "generated_tokens")
     }
     chat.say_line(
