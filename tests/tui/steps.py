@@ -149,6 +149,8 @@ def take_steps(folder: Path, rows: Sequence[Row], text: str = LINES) -> set[str]
                 await d.press(row.key)
             else:
                 await d.until(lambda row=row: row.name in clickables(d.app.screen))  # type: ignore[misc]
+                # A button that was pressed takes no click for a moment.
+                await d.until(lambda: not d.app.screen.query("Button.-active"))
                 widget, word = clickables(d.app.screen)[row.name]
                 at = row.at or word
                 await (d.pilot.click(widget, offset=at) if at else d.pilot.click(widget))
