@@ -70,7 +70,7 @@ def answers(app: ChatApp, chat: object) -> list[object]:
 async def draw(folder: Path) -> list[Path]:
     """Holds the conversation; returns the pictures."""
     from localllm.cli.chat_opening import LocalOpener
-    from localllm.cli.opening import Opening
+    from localllm.cli.loading_options import Opening
     from localllm.tui.app import ChatApp
     from localllm.tui.conversations.store import Conversations
     from localllm.tui.opening import Beginning

@@ -19,7 +19,10 @@ def text_of(found: Found, what: str, template: str | None = None) -> str:
     if what == "modelfile":
         return modelfile_of(found)
     if what == "template" and template:
-        return template
+        from localllm import session
+
+        used = session.used_template(found.path, template)  # it may be the name of a family
+        return used[1] if used else template
     from localllm.store.inspect import GgufFile  # numpy and the native reader
 
     with GgufFile(found.path, header_only=True) as file:

@@ -10,12 +10,14 @@ from textual.content import Content
 
 from localllm import slash
 from localllm.errors import ArgumentError, LocalLLMError
-from localllm.params import PARAMETERS, THINK, find
+from localllm.params import PARAMETERS, THINK, Parameter, find
 from localllm.plain_text import escape
 from localllm.tui.dialogue import known, last_question
 
 if TYPE_CHECKING:
     from localllm.tui.screens.chat import ChatScreen
+
+_MOST_SHOWN = 100_000  # characters of a page: longer ones hold the screen up for seconds
 
 
 async def run(chat: ChatScreen, name: str, argument: str) -> bool:
@@ -69,8 +71,7 @@ def _set(chat: ChatScreen, argument: str) -> None:
         params[row.name] = row.parse(value)
     if value:
         chat.app.store.change(conversation.id, params=params)
-    now = params.get(row.name, "as the model recommends, else " + str(row.default))
-    chat.say_line(f"{row.name} is {now}. {row.help} It may be {row.span}.")
+    chat.say_line(f"{row.name} is {_current(chat, row)}. {row.help} It may be {row.span}.")
 
 
 def _system(chat: ChatScreen, argument: str) -> None:
@@ -121,10 +122,20 @@ async def _show(chat: ChatScreen, argument: str) -> None:
 
 
 def _show_parameters(chat: ChatScreen) -> None:
-    given = chat.renew().params
-    chat.say_line(
-        "\n".join(f"{name}: {given.get(name, row.default)}" for name, row in PARAMETERS.items())
-    )
+    chat.say_line("\n".join(f"{row.name}: {_current(chat, row)}" for row in PARAMETERS.values()))
+
+
+def _current(chat: ChatScreen, row: Parameter) -> str:
+    """The value that the next answer gets, and where it comes from if it is not the default."""
+    session, described = chat.app.session, chat.app.described
+    for values, origin in (
+        (chat.renew().params, ""),
+        (described.sampling if described else {}, "  (set by the model)"),
+        (session.info.recommended if session else {}, "  (recommended by the model's file)"),
+    ):
+        if row.name in values:
+            return f"{values[row.name]}{origin}"
+    return "a new one for each answer" if row.name == "seed" else str(row.default)
 
 
 async def _show_page(chat: ChatScreen, what: str) -> None:
@@ -134,6 +145,9 @@ async def _show_page(chat: ChatScreen, what: str) -> None:
     from localllm.tui.screens.help import Page
 
     text = await asyncio.to_thread(chat.app.opener.text_of, chat.app.model, what)
+    if len(text) > _MOST_SHOWN:
+        cut = f"[{len(text) - _MOST_SHOWN:,} characters more: localllm show --{what}]"
+        text = f"{text[:_MOST_SHOWN]}\n\n{cut}"
     chat.app.push_screen(Page(Content(escape(text))))
 
 
