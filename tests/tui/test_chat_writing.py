@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from stand_ins.nasty import BAD
 from textual.events import Paste
-from textual.widgets import Input, TextArea
+from textual.widgets import Input, Static, TextArea
 from tui.driving import Driven, drive
 from tui.fakes import FakeOpener, FakeSession
 
 from localllm.plain_text import escape
+from localllm.tui.opening import Described
 from localllm.tui.screens import chat_commands
-from localllm.tui.screens.help import HelpScreen
+from localllm.tui.screens.help import HelpScreen, Page
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Chip, Offer
 from localllm.tui.widgets.message import MessageView
@@ -368,3 +369,41 @@ def test_figures_that_are_none_are_not_summed_and_a_fault_does_not_end_the_chat(
         await d.until(lambda: "ZeroDivisionError: nobody thought of this" in d.text)
 
     drive(body, tmp_path, size=(100, 40))
+
+
+def test_parameters_are_those_of_the_next_answer(tmp_path: Path) -> None:
+    carried = Described("fake:135m", "fake:135m", sampling={"temperature": 0.0, "top_k": 7})
+    opener = FakeOpener({"fake:135m": FakeSession()}, described={"fake:135m": carried})
+
+    async def body(d: Driven) -> None:
+        for command, shown in (
+            ("/set top_k 9", "top_k is 9."),
+            ("/set temperature", "temperature is 0.0 (set by the model)."),
+            ("/set seed", "seed is a new one for each answer."),
+            ("/set min_p", "min_p is 0.05."),
+            ("/show parameters", "top_k: 9"),
+        ):
+            await d.type(command)
+            d.chat.composer.dismiss_offers()
+            await d.press("enter")
+            await d.until(lambda shown=shown: shown in squeezed(d.text))  # type: ignore[misc]
+        await d.until(lambda: "temperature: 0.0 (set by the model)" in squeezed(d.text))
+
+    def squeezed(text: str) -> str:
+        return " ".join(text.split())
+
+    drive(body, tmp_path, opener=opener, size=(100, 60))
+
+
+def test_a_page_is_cut_where_it_would_hold_the_screen_up(tmp_path: Path) -> None:
+    opener = FakeOpener()
+    opener.texts = {"template": "{{ messages }}\n" * 20_000}
+
+    async def body(d: Driven) -> None:
+        await d.type("/show template")
+        await d.press("enter")
+        await d.until(lambda: isinstance(d.app.screen, Page))
+        shown = str(d.app.screen.query_one("#help", Static).render())
+        assert shown.endswith("[200,000 characters more: localllm show --template]")
+
+    drive(body, tmp_path, opener=opener)
