@@ -114,8 +114,12 @@ def _piece(document: Any) -> Piece:
     piece.usage = usage if isinstance(usage, Mapping) else {}
     piece.timings = timings if isinstance(timings, Mapping) else {}
     choices = document.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, Mapping):
+    given = (
+        [each for each in choices if isinstance(each, Mapping)] if isinstance(choices, list) else []
+    )
+    # One answer was asked for: what a server says of another is not mixed into it.
+    choice = next((each for each in given if each.get("index", 0) in (0, None)), None)
+    if choice is None:
         return piece
     delta = choice.get("delta") or choice.get("message")
     if isinstance(delta, Mapping):

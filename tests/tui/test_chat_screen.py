@@ -72,6 +72,16 @@ def test_stop_keeps_what_is_there(tmp_path: Path, key: str) -> None:
     drive(body, tmp_path, session=FakeSession([["so far", gate, " more"]]))
 
 
+def test_instructions_in_the_middle_are_named(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("a question")
+        d.store.add(d.path[-1].conversation, d.path[-1].id, "system", "Be brief.")
+        await d.chat.reopen()
+        await d.until(lambda: "■ Instructions  copy" in d.text and "Be brief." in d.text)
+
+    drive(body, tmp_path)
+
+
 def test_stopped_before_anything_came(tmp_path: Path) -> None:
     async def body(d: Driven) -> None:
         await d.type("x")

@@ -25,18 +25,28 @@ _ENDS = {
 }
 
 
+#: What marks a role, what it is called, and what the mouse can do with its messages.
+_HEADS = {
+    "user": ("▸", "You", ("edit", "copy")),
+    "assistant": ("◆", "Assistant", ("regenerate", "copy")),
+    "system": ("■", "Instructions", ("copy",)),  # in the middle of what was imported
+}
+
+
 class MessageHead(Static):
     """Who speaks, which branch this is, and what the mouse can do."""
 
     def show(self, message: Message) -> None:
         """Shows what stands above a message."""
-        who = "You" if message.role == "user" else escape_line(message.model[:60]) or "Assistant"
-        line = Content.assemble((f"{'▸' if message.role == 'user' else '◆'} {who}", "bold"))
+        mark, who, wishes = _HEADS[message.role]
+        if message.role == "assistant":
+            who = escape_line(message.model[:60]) or who
+        line = Content.assemble((f"{mark} {who}", "bold"))
         if len(message.siblings) > 1:
             line = line.append("  ").append(link("‹", "older"))
             line = line.append(f" {message.place + 1}/{len(message.siblings)} ")
             line = line.append(link("›", "newer"))
-        for what in ("edit", "copy") if message.role == "user" else ("regenerate", "copy"):
+        for what in wishes:
             line = line.append("  ").append(link(what, what))
         self.update(line)
 
