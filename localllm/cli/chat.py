@@ -154,6 +154,8 @@ def _talk(opener: Opener, beginning: Beginning) -> int:
         output.print_error(trouble)
         _rescue(store)
         return 1
+    if app.fault is not None:
+        raise app.fault
     return app.return_code or 0
 
 

@@ -125,6 +125,15 @@ class ChatApp(App[None]):
         self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
         self.loading = True  # a question that comes before the model waits for it
 
+    @property
+    def fault(self) -> Exception | None:
+        """What ended the application, if that was a fault of it: its caller tells of it."""
+        return self._exception
+
+    def _fatal_error(self) -> None:
+        # Textual's own would print a page with the values of all variables, texts among them.
+        self._close_messages_no_wait()
+
     async def on_event(self, event: events.Event) -> None:
         """What is pasted is escaped before any field shows it; the editor of messages takes it as
         it is, for its attachments."""

@@ -69,3 +69,23 @@ def test_a_key_comes_from_an_option_a_file_or_the_environment(
     assert key(None) == "sk-of-the-env"
     monkeypatch.setenv("LOCALLLM_API_KEY", "127.0.0.1:8=sk-of-another")
     assert key(None) == ""
+
+
+def test_a_fault_of_the_chat_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from localllm.cli import main
+    from localllm.tui.app import ChatApp
+
+    def run(app: ChatApp) -> None:
+        app._exception = ZeroDivisionError("nobody thought of this")
+
+    monkeypatch.setenv("LOCALLLM_HOME", str(tmp_path))
+    monkeypatch.delenv("LOCALLLM_DEBUG", raising=False)
+    monkeypatch.setattr(ChatApp, "run", run)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main.main(["chat", "--url", "http://127.0.0.1:9/v1"]) == 1
+    said = capsys.readouterr().err
+    assert "internal error: ZeroDivisionError: nobody thought of this" in said
+    assert "LOCALLLM_DEBUG" in said and "Traceback" not in said

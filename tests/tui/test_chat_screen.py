@@ -394,3 +394,22 @@ def test_a_server_that_goes_is_replaced(tmp_path: Path) -> None:
         await d.until(lambda: d.idle and d.contents == ["x", "whole"])
 
     drive(body, tmp_path, opener=opener)
+
+
+def test_a_fault_ends_the_chat_without_a_page_of_its_variables(tmp_path: Path) -> None:
+    apps = []
+
+    async def body(d: Driven) -> None:
+        apps.append(d.app)
+        await d.ask("a question")
+
+        def fails() -> None:
+            raise ZeroDivisionError("nobody thought of this")
+
+        d.chat.call_later(fails)
+        await d.until(lambda: d.app.fault is not None)
+
+    with pytest.raises(ZeroDivisionError):
+        drive(body, tmp_path)
+    assert isinstance(apps[0].fault, ZeroDivisionError) and apps[0].return_code == 1
+    assert not apps[0]._exit_renderables
