@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 
 # NumPy's threads would spin beside the engine's and llama.cpp's; read when NumPy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A shell starts what runs in its background with Ctrl-C ignored, and programs of ours inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
