@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or value, 130 interrupted, 141 nobod
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -167,6 +168,11 @@ def main(args: Sequence[str] | None = None) -> int:
             raise
         error = _unexpected_error(e)
     output.print_error(error)
+    with contextlib.suppress(AttributeError):  # there is no stdout
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            _abandon_stdout()
     return error.exit_code
 
 

@@ -49,6 +49,7 @@ ENGINES = ("auto", "native", "llama.cpp")
 
 @dataclass(frozen=True)
 class TokenLogprobs:
+    token: int
     text: str
     value: float
     top: tuple[tuple[str, float], ...]

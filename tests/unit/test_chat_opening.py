@@ -111,7 +111,8 @@ def test_texts_that_a_model_has_along(opener: LocalOpener, path: str) -> None:
     assert opener.text_of("mine:1b", "template") == "{{ messages }}"
     text = opener.text_of("mine:1b", "modelfile")
     assert modelfile.parse(text).settings == settings
-    assert local(template="given").text_of("mine:1b", "template") == "given"
+    assert "<|im_start|>" in local(template="chatml").text_of("mine:1b", "template")
+    assert local(template="{{ given }}").text_of("mine:1b", "template") == "{{ given }}"
     with pytest.raises(ArgumentError, match="names no licence"):
         opener.text_of(path, "license")
 
