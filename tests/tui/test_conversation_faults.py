@@ -353,6 +353,7 @@ def test_a_read_only_file_says_so(path: Path) -> None:
         "print(store.trouble)\n"
         "print(sorted(c.title for c in store.listed()))\n"
         "print([m.content for m in store.path(made.id)], store.unsaved)\n"
+        "sys.stdout.flush()\n"
         "os._exit(0)\n"
     )
     folder = Path("/tmp") / f"localllm-read-only-{os.getpid()}"
