@@ -1,4 +1,4 @@
-"""The op table: each weight type times 1 .. 512 activation columns, against the two roofs and the
+"""The op table: each weight type times 1 .. 512 activation columns, against the roofs and the
 rival's product of the same matrix."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks import synthetic
 from benchmarks.pairs import SETTLE_SECONDS, RivalChoice, paired
 from benchmarks.report import Key, Row
 from benchmarks.rival_ops import RivalOps
-from benchmarks.roofs import INT8, READ, Threads
+from benchmarks.roofs import F32, INT8, READ, Threads
 from localllm import native
 from localllm.native import ffi, lib
 
@@ -148,36 +148,35 @@ def _rows(
     isa: str | None,
 ) -> Iterator[Row]:
     n_bytes = max(weight.n_bytes, 1 << 20)
-    before = threads.read_gb_per_s(n_bytes), threads.int8_gop_per_s(isa)
+    is_float = weight.made_of[0] in FLOAT_TYPES
+    computed = threads.f32_gop_per_s if is_float else threads.int8_gop_per_s
+    before = threads.read_gb_per_s(n_bytes), computed(isa)
     timed = [_in_turn(weight, threads, rival, n, n_pairs, isa) for n in counts]
     # The machine is shared: the better of two looks is nearer to what it can do.
     bandwidth = max(before[0], threads.read_gb_per_s(n_bytes))
-    rate = max(before[1], threads.int8_gop_per_s(isa))
+    rate = max(before[1], computed(isa))
     yield from (_row(weight, turns, bandwidth, rate) for turns in timed)
 
 
 def _row(weight: Weight, turns: InTurn, bandwidth: float, rate: float) -> Row:
     """Both engines' shortest. The share is that of whichever roof binds more: what the product
-    would take at least, reading its weights once at full bandwidth and computing at the full int8
-    rate, over what it took. The ratio is the median of the pairs."""
+    would take at least, reading its weights once at full bandwidth and computing at the full rate
+    of int8, or of f32 for floats, over what it took. The ratio is the median of the pairs."""
     type_name, n, seconds = weight.made_of[0], turns.n, min(turns.ours)
     ops = 2.0 * weight.n_rows * weight.n_cols * n
     reading, computing = weight.n_bytes / 1e9 / bandwidth, ops / 1e9 / rate
-    if type_name in FLOAT_TYPES:
-        computing = 0.0  # no int8 products in these
     memory_bound = reading >= computing
     least = reading if memory_bound else computing
-    floats = type_name in FLOAT_TYPES and n >= 16
-    work = (weight.n_bytes if memory_bound and not floats else ops) / 1e9
-    moved = "the roof moved" if not floats and least > 1.05 * seconds else ""
+    work = (weight.n_bytes if memory_bound else ops) / 1e9
+    moved = "the roof moved" if least > 1.05 * seconds else ""
     return Row(
         _test(n), type_name,
-        "GB/s" if memory_bound and not floats else "Gop/s",
+        "GB/s" if memory_bound else "Gop/s",
         work / seconds,
         rival=work / min(turns.rivals) if turns.rivals else None,
-        roof="" if floats else READ if memory_bound else INT8,
-        roof_value=None if floats else bandwidth if memory_bound else rate,
-        share=None if floats else least / seconds,
+        roof=READ if memory_bound else F32 if type_name in FLOAT_TYPES else INT8,
+        roof_value=bandwidth if memory_bound else rate,
+        share=least / seconds,
         rival_variant=turns.variant,
         note="; ".join(filter(None, (moved, turns.note))),
         **paired(turns.ours, turns.rivals),  # type: ignore[arg-type]

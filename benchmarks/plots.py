@@ -59,7 +59,7 @@ def _share_of_roof(figure: Any, rows: Sequence[Row]) -> bool:
         axes.bar(at, [100 * share for share in by_type.values()], width, label=label)
     axes.set_xticks(range(len(types)), types, rotation=45, ha="right")
     axes.set_ylabel("% of the roof that binds")
-    axes.set_title("Matrix products: share of read bandwidth or int8 rate")
+    axes.set_title("Matrix products: share of read bandwidth, int8 or f32 rate")
     axes.axhline(100, color="gray", linewidth=0.8)
     axes.legend(fontsize="small", ncols=len(shares))
     return True

@@ -1,12 +1,13 @@
-"""The two roofs of a machine: how fast it reads memory, and how fast it multiplies int8.
+"""The roofs of a machine: how fast it reads memory, and how fast it multiplies int8 and f32.
 
 Reading is the best of several patterns (streams, prefetch distances) over huge pages where the
-system has them; int8 products are each instruction set's own, kept in registers.
+system has them; products are each instruction set's own, kept in registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.report import Key, Row
 from localllm import native
@@ -14,7 +15,7 @@ from localllm.engine import machine
 from localllm.native import ffi, lib
 
 READ_BYTES = 1 << 30
-READ, INT8 = "read GB/s", "int8 Gop/s"
+READ, INT8, F32 = "read GB/s", "int8 Gop/s", "f32 Gop/s"
 
 
 class Threads:
@@ -34,9 +35,14 @@ class Threads:
         return float(out[0])
 
     def int8_gop_per_s(self, isa: str | None = None) -> float:
+        return self._gop_per_s(lib.llm_roof_int8, isa)
+
+    def f32_gop_per_s(self, isa: str | None = None) -> float:
+        return self._gop_per_s(lib.llm_roof_f32, isa)
+
+    def _gop_per_s(self, roof: Any, isa: str | None) -> float:
         out = ffi.new("double *")
-        name = ffi.new("char[]", isa.encode()) if isa else ffi.NULL
-        native.call(lib.llm_roof_int8, self.handle, name, out)
+        native.call(roof, self.handle, ffi.new("char[]", isa.encode()) if isa else ffi.NULL, out)
         return float(out[0])
 
 
@@ -54,23 +60,28 @@ class Watch:
 
 
 def keys() -> list[Key]:
-    return [("roof", of) for of in ("read of 1 GiB", *map(_dot, machine.facts().isas))]
+    isas = machine.facts().isas
+    return [("roof", of) for of in ("read of 1 GiB", *map(_dot, isas), *map(_fma, isas))]
 
 
 def _dot(isa: str) -> str:
     return f"int8 dot, {isa}"
 
 
+def _fma(isa: str) -> str:
+    return f"f32 fma, {isa}"
+
+
 def measure(threads: Threads, n_looks: int = 3) -> Iterator[Row]:
     """Yields a row per roof, the best of n_looks that take turns."""
     isas = machine.facts().isas
-    best = dict.fromkeys(("", *isas), 0.0)
+    best = dict.fromkeys((of for _, of in keys()), 0.0)
     for _ in range(n_looks):
-        best[""] = max(best[""], threads.read_gb_per_s())
+        best["read of 1 GiB"] = max(best["read of 1 GiB"], threads.read_gb_per_s())
         for isa in isas:
-            best[isa] = max(best[isa], threads.int8_gop_per_s(isa))
+            best[_dot(isa)] = max(best[_dot(isa)], threads.int8_gop_per_s(isa))
+            best[_fma(isa)] = max(best[_fma(isa)], threads.f32_gop_per_s(isa))
     n_bytes = machine.roof_bytes(READ_BYTES)
     note = "" if n_bytes == READ_BYTES else f"of {n_bytes >> 20} MiB: memory is short"
-    yield Row("roof", "read of 1 GiB", "GB/s", best[""], note=note)
-    for isa in isas:
-        yield Row("roof", _dot(isa), "Gop/s", best[isa])
+    yield Row("roof", "read of 1 GiB", "GB/s", best.pop("read of 1 GiB"), note=note)
+    yield from (Row("roof", of, "Gop/s", rate) for of, rate in best.items())

@@ -130,10 +130,11 @@ typedef struct llm_threads llm_threads; /* persistent workers; the caller is thr
 llm_status llm_threads_create(int32_t n_threads, llm_threads **out, llm_error *err);
 void llm_threads_destroy(llm_threads *t);
 int32_t llm_threads_count(const llm_threads *t);
-/* Roofs of this machine: GB/s of a n-thread read of n_bytes, Gop/s of the ISA's int8 dot product
- * kept in registers (one multiply and one add are two operations). */
+/* Roofs of this machine: GB/s of a n-thread read of n_bytes, Gop/s of the ISA's int8 dot product and
+ * of its f32 multiply-add, kept in registers (one multiply and one add are two operations). */
 llm_status llm_roof_bandwidth(llm_threads *t, uint64_t n_bytes, double *gb_per_s, llm_error *err);
 llm_status llm_roof_int8(llm_threads *t, const char *isa, double *gop_per_s, llm_error *err);
+llm_status llm_roof_f32(llm_threads *t, const char *isa, double *gop_per_s, llm_error *err);
 
 /* ---- Models ----------------------------------------------------------------------------- */
 

@@ -34,14 +34,18 @@ static void test_figures(void) {
     double bandwidth = 0, ops = 0;
     CHECK(llm_roof_bandwidth(t, 16 << 20, &bandwidth, &err) == LLM_OK, "%s", err.message);
     CHECK(bandwidth > 0.05 && bandwidth < 20000, "%g GB/s", bandwidth);
-    for (int32_t isa = 0; isa < llm_n_isas(); isa++) {
-        CHECK(llm_roof_int8(t, llm_isa_name(isa), &ops, &err) == LLM_OK, "%s", err.message);
-        CHECK(ops > 0.05 && ops < 1e6, "%g Gop/s", ops);
+    llm_status (*const rates[])(llm_threads *, const char *, double *,
+                                llm_error *) = {llm_roof_int8, llm_roof_f32};
+    for (int32_t i = 0; i < 2; i++) {
+        for (int32_t isa = 0; isa < llm_n_isas(); isa++) {
+            CHECK(rates[i](t, llm_isa_name(isa), &ops, &err) == LLM_OK, "%s", err.message);
+            CHECK(ops > 0.05 && ops < 1e6, "%g Gop/s", ops);
+        }
+        double best = 0;
+        CHECK(rates[i](t, NULL, &best, &err) == LLM_OK && best > 0, "%s", err.message);
+        CHECK(rates[i](t, "sse9", &ops, &err) == LLM_E_UNSUPPORTED && ops == 0, "%g", ops);
+        CHECK(strstr(err.message, "sse9") != NULL, "%s", err.message);
     }
-    double best = 0;
-    CHECK(llm_roof_int8(t, NULL, &best, &err) == LLM_OK && best > 0, "%s", err.message);
-    CHECK(llm_roof_int8(t, "sse9", &ops, &err) == LLM_E_UNSUPPORTED && ops == 0, "%g", ops);
-    CHECK(strstr(err.message, "sse9") != NULL, "%s", err.message);
     static const uint64_t bad[] = {0, 1, 4095, UINT64_MAX, UINT64_C(1) << 62};
     for (int32_t i = 0; i < 5; i++) {
         llm_status status = llm_roof_bandwidth(t, bad[i], &bandwidth, &err);

@@ -108,7 +108,15 @@ def test_op_rows_hold_shares_of_the_binding_roof(monkeypatch: pytest.MonkeyPatch
     ]
     assert [(r.test, r.subject) for r in rows[:2]] == ops.keys("Q4_K", [1, 16])
     assert all(r.ours > 0 for r in rows)
-    assert [r.roof != "" for r in rows] == [True, True, True, False]
+    assert all(r.share is not None and r.share > 0 for r in rows)
+    for read, bound in ((1e9, [roofs.INT8, roofs.F32]), (1e-9, [roofs.READ, roofs.READ])):
+        rates = {roofs.READ: read, roofs.INT8: 9.0, roofs.F32: 7.0}
+        monkeypatch.setattr(roofs.Threads, "read_gb_per_s", lambda *_, read=read: read)
+        monkeypatch.setattr(roofs.Threads, "int8_gop_per_s", lambda *_: 9.0)
+        monkeypatch.setattr(roofs.Threads, "f32_gop_per_s", lambda *_: 7.0)
+        rows = list(ops.measure(roofs.Threads(1), ["Q4_K", "BF16"], [16]))
+        assert [(r.roof, r.roof_value) for r in rows] == [(of, rates[of]) for of in bound]
+        assert {r.unit for r in rows} == {"GB/s" if read < 1 else "Gop/s"}
 
 
 def test_rows_reach_table_csv_and_json(tmp_path: Path) -> None:

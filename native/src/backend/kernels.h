@@ -107,7 +107,9 @@ typedef struct llm_kernels {
      * (i, i + n_pairs) when halves is 1. */
     void (*rope)(float *x, const float *cos, const float *sin, int32_t n_pairs, int32_t halves);
 
-    double (*int8_ops)(int64_t n_iterations); /* register-resident int8 dots; returns ops done */
+    /* Register-resident int8 dots, f32 multiply-adds; each returns ops done. */
+    double (*int8_ops)(int64_t n_iterations);
+    double (*f32_ops)(int64_t n_iterations);
 
     /* stream.c. Sums n_bytes (whole 256-byte steps) from p, as n_streams (1, 2, 4, 8) interleaved
      * streams that prefetch ahead_bytes, 0 for none: the bandwidth roof. */

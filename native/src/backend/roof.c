@@ -1,4 +1,4 @@
-/* roof.c: the two roofs of a machine, measured in the run that they are compared with. */
+/* roof.c: the roofs of a machine, measured in the run that they are compared with. */
 #include <string.h>
 
 #include "backend/kernels.h"
@@ -9,8 +9,8 @@
 
 #define MIN_BYTES (UINT64_C(1) << 20)
 #define PASSES 3
-#define INT8_RUNS 5
-#define INT8_RUN_NS 20000000u
+#define RATE_RUNS 5
+#define RATE_RUN_NS 20000000u
 #define MAX_ROOF_THREADS 1024
 
 /* Which way of reading is fastest differs between CPUs, so several are tried. */
@@ -80,38 +80,55 @@ llm_status llm_roof_bandwidth(llm_threads *t, uint64_t n_bytes, double *gb_per_s
     return LLM_OK;
 }
 
-typedef struct int8_job {
-    const llm_kernels *kernels;
+typedef struct rate_job {
+    double (*run)(int64_t n_iterations); /* returns ops done */
     int64_t n_iterations;
     double ops[MAX_ROOF_THREADS];
-} int8_job;
+} rate_job;
 
-static void int8_once(void *context, int32_t thread, int32_t n_threads) {
-    int8_job *job = context;
+static void compute_once(void *context, int32_t thread, int32_t n_threads) {
+    rate_job *job = context;
     (void)n_threads;
-    job->ops[thread] = job->kernels->int8_ops(job->n_iterations);
+    job->ops[thread] = job->run(job->n_iterations);
 }
 
-llm_status llm_roof_int8(llm_threads *t, const char *isa, double *gop_per_s, llm_error *err) {
-    *gop_per_s = 0;
-    int8_job job = {.kernels = llm_kernels_of(isa), .n_iterations = 1000};
-    if (!job.kernels) {
-        return llm_fail(err, LLM_E_UNSUPPORTED,
-                        "instruction set \"%s\" is not in this build or not on this CPU", isa);
-    }
+static llm_status kernels_of(const char *isa, const llm_kernels **kernels, llm_error *err) {
+    *kernels = llm_kernels_of(isa);
+    if (*kernels) return LLM_OK;
+    return llm_fail(err, LLM_E_UNSUPPORTED,
+                    "instruction set \"%s\" is not in this build or not on this CPU", isa);
+}
+
+static double best_rate(llm_threads *t, double (*run)(int64_t n_iterations)) {
+    rate_job job = {.run = run, .n_iterations = 1000};
     int32_t n_threads = llm_threads_count(t);
-    for (int32_t run = 0; run < INT8_RUNS;) {
+    double best = 0;
+    for (int32_t i = 0; i < RATE_RUNS;) {
         uint64_t begin = llm_now_ns();
-        llm_threads_run(t, int8_once, &job);
+        llm_threads_run(t, compute_once, &job);
         uint64_t ns = llm_now_ns() - begin;
-        if (ns < INT8_RUN_NS / 2 && job.n_iterations < INT64_MAX / 4) {
+        if (ns < RATE_RUN_NS / 2 && job.n_iterations < INT64_MAX / 4) {
             job.n_iterations *= 2; /* too short to time */
             continue;
         }
         double ops = 0;
-        for (int32_t i = 0; i < n_threads; i++) ops += job.ops[i];
-        if (ops / (double)ns > *gop_per_s) *gop_per_s = ops / (double)ns;
-        run++;
+        for (int32_t thread = 0; thread < n_threads; thread++) ops += job.ops[thread];
+        if (ops / (double)ns > best) best = ops / (double)ns;
+        i++;
     }
-    return LLM_OK;
+    return best;
+}
+
+llm_status llm_roof_int8(llm_threads *t, const char *isa, double *gop_per_s, llm_error *err) {
+    const llm_kernels *kernels;
+    llm_status status = kernels_of(isa, &kernels, err);
+    *gop_per_s = status == LLM_OK ? best_rate(t, kernels->int8_ops) : 0;
+    return status;
+}
+
+llm_status llm_roof_f32(llm_threads *t, const char *isa, double *gop_per_s, llm_error *err) {
+    const llm_kernels *kernels;
+    llm_status status = kernels_of(isa, &kernels, err);
+    *gop_per_s = status == LLM_OK ? best_rate(t, kernels->f32_ops) : 0;
+    return status;
 }

@@ -30,6 +30,7 @@ typedef struct llm_panel_job {
 void LLM_FN(panels_q32)(const llm_panel_job *job);
 void LLM_FN(panels_q256)(const llm_panel_job *job);
 void LLM_FN(panels_float)(const llm_panel_job *job);
+double LLM_FN(f32_ops)(int64_t n_iterations);
 
 /* attention.c */
 void LLM_FN(kv_write)(uint8_t *k_block, uint8_t *v_block, int32_t kv_type, int32_t head_dim,

@@ -1,4 +1,5 @@
-/* matmul_float.c: F32, F16 and BF16 weights against f32 activations.
+/* matmul_float.c: F32, F16 and BF16 weights against f32 activations; the f32 roof of this instruction
+ * set.
  *
  * Per output one chain acc = fma(w, x, acc) over all inputs, ascending from 0; 16-bit weights are
  * widened in registers, which is exact.
@@ -143,4 +144,25 @@ void LLM_FN(panels_float)(const llm_panel_job *job) {
     case LLM_F16: panels_of(LLM_F16, job); break;
     case LLM_BF16: panels_of(LLM_BF16, job); break;
     }
+}
+
+/* As int8_ops, with as many sums as attention has rows in a tile. The lanes differ and are unknown:
+ * the compiler would merge equal halves, and fold what it knows. */
+double LLM_FN(f32_ops)(int64_t n_iterations) {
+    volatile float unknown = 0.5F;
+    float lanes[16], sum = 0;
+    for (int i = 0; i < 16; i++) lanes[i] = unknown + (float)i;
+    vf w = vf_load(lanes), x = vf_set1(unknown), acc[VF_TILE_ROWS];
+    LLM_UNROLL
+    for (int c = 0; c < VF_TILE_ROWS; c++) acc[c] = vf_add(w, vf_set1((float)c));
+    for (int64_t i = 0; i < n_iterations; i++) {
+        LLM_UNROLL
+        for (int c = 0; c < VF_TILE_ROWS; c++) acc[c] = vf_fma(w, x, acc[c]);
+    }
+    LLM_UNROLL
+    for (int c = 1; c < VF_TILE_ROWS; c++) acc[0] = vf_add(acc[0], acc[c]);
+    vf_store(lanes, acc[0]);
+    for (int i = 0; i < 16; i++) sum += lanes[i];
+    unknown = sum;
+    return (double)n_iterations * VF_TILE_ROWS * 32.0; /* 16 products, 16 sums */
 }

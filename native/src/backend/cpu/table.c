@@ -18,5 +18,6 @@ const llm_kernels LLM_FN(llm_kernels) = {
     .softcap = LLM_FN(softcap),
     .rope = LLM_FN(rope),
     .int8_ops = LLM_FN(int8_ops),
+    .f32_ops = LLM_FN(f32_ops),
     .read_sum = LLM_FN(read_sum),
 };
