@@ -113,6 +113,7 @@ def open_pool(
         notice=notice,
         n_sequences=N_CONVERSATIONS,
         tells_plan=False,
+        digest=digest or "",
     )
     if not isinstance(parts.engine, PagedEngine):
         return Session(parts, time.perf_counter() - started, label, digest)

@@ -124,7 +124,9 @@ class Session:
             if choice.note and notice is not None:
                 notice(choice.note)
         options = OpenOptions(engine, n_threads, n_ctx, kv_type, isa, template, mmap)
-        parts = open_parts(Path(path), options, progress=progress, notice=notice)
+        parts = open_parts(
+            Path(path), options, progress=progress, notice=notice, digest=digest or ""
+        )
         return cls(parts, time.perf_counter() - started, label, digest)
 
     @property

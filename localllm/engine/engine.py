@@ -24,6 +24,11 @@ class Engine(Protocol):
     def n_kept(self) -> int:
         """Tokens that are computed and kept."""
 
+    @property
+    def progress(self) -> int:
+        """A number that changes several times a second while a step computes, however long it
+        takes. From any thread."""
+
     def picture_ids(self, path: Path) -> list[int]:
         """The ids by which a picture file stands in a prompt; those below 0 are its own. Raises
         `UnsupportedError` where pictures cannot be looked at, `FileError`, `ArgumentError`."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from localllm.engine.llama_model import MAX_BATCH_TOKENS, LlamaModel
 from localllm.engine.llama_vision import Projector
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError, UnsupportedError
+from localllm.native import ffi
 
 #: Batches that begin at a multiple of this many tokens, and hold no fewer, give the same results
 #: however a prompt is cut into them; a single token's differ a little. (With flash attention they
@@ -46,21 +47,26 @@ class CacheCost:
 
 
 class CancelFlag:
-    """A flag that llama.cpp's own threads can read."""
+    """A flag that llama.cpp asks for between the nodes of a graph, and how often it did."""
 
     def __init__(self) -> None:
-        self._text = ctypes.create_string_buffer(2)
-        self.address = ctypes.cast(self._text, ctypes.c_void_p)
+        self._cells = ffi.new("int32_t[2]")
+        self.address = ctypes.c_void_p(int(ffi.cast("intptr_t", self._cells)))
 
     def raise_it(self) -> None:
-        self._text[0] = b"x"
+        self._cells[0] = 1
 
     def lower(self) -> None:
-        self._text[0] = b"\0"
+        self._cells[0] = 0
 
     @property
     def is_raised(self) -> bool:
-        return self._text[0] != b"\0"
+        return bool(self._cells[0])
+
+    @property
+    def n_polls(self) -> int:
+        """Changes while a step computes. From any thread."""
+        return int(self._cells[1])
 
 
 class LlamaContext:
@@ -83,7 +89,7 @@ class LlamaContext:
         params.type_k = params.type_v = _KV_TYPES[kv_type]
         params.flash_attn_type = int(needs_flash_attention(model, n_ctx, kv_type))
         params.swa_full = False
-        params.abort_callback = model.library.flag_is_raised
+        params.abort_callback = model.library.step_poll
         params.abort_callback_data = cancel.address
         model.library.forget_notes()
         self._handle = api.llama_init_from_model(model.handle, params)

@@ -51,6 +51,10 @@ class LlamaCppEngine:
         """Tokens that are computed and kept."""
         return len(self._kept)
 
+    @property
+    def progress(self) -> int:
+        return self._cancel.n_polls
+
     def picture_ids(self, path: Path) -> list[int]:
         if self._projector is None:
             file = find_projector(self._path)

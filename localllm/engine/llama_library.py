@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from localllm.errors import UnsupportedError
+from localllm.native import ffi, lib
 
 PACKAGE = "llama-cpp-python"
 MIN_VERSION = (0, 3, 36)
@@ -44,7 +45,7 @@ class Library:
         self.log = api.llama_log_callback(self._take_note)
         api.llama_log_set(self.log, None)
         api.llama_backend_init()
-        self.flag_is_raised = _flag_reader(api)
+        self.step_poll = _step_poll(api)
 
     def forget_notes(self) -> None:
         self._notes.clear()
@@ -66,15 +67,14 @@ class Library:
             self._notes[-1] += text.decode("utf-8", "replace").rstrip("\n")
 
 
-def _flag_reader(api: Any) -> Any:
-    """A C function that tells whether a flag (a NUL-terminated buffer) is raised: strlen, 0 for ""
-    and 1 for "x".
+def _step_poll(api: Any) -> Any:
+    """A C function that counts its calls and tells whether a flag is raised: see `CancelFlag`.
 
     llama.cpp asks after each node of its graph, a thousand times a token. A Python function would
     wait for the interpreter's lock each time, behind the thread that draws the screen.
     """
-    c_library: Any = ctypes.CDLL("msvcrt" if os.name == "nt" else None)
-    return ctypes.cast(c_library.strlen, api.ggml_abort_callback)
+    address = int(ffi.cast("intptr_t", ffi.addressof(lib, "llm_step_poll")))
+    return ctypes.cast(address, api.ggml_abort_callback)
 
 
 @lru_cache(maxsize=1)

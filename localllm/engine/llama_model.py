@@ -45,14 +45,17 @@ class LlamaModel:
         path: Path,
         *,
         extra_buffers: bool,
+        mapped: bool,
         progress: Callable[[float], None] | None = None,
     ) -> LlamaModel:
         """Loads a file whose header was checked already. extra_buffers: copy the weights into
-        the layouts that the fastest kernels want. progress is called with 0.0 .. 1.0 from this
-        thread."""
+        the layouts that the fastest kernels want. mapped: other weights stay in the mapped file,
+        and whoever cuts it short ends this process; else they are read into memory. progress is
+        called with 0.0 .. 1.0 from this thread."""
         api = library.api
         params = api.llama_model_default_params()
         params.use_extra_bufts = extra_buffers
+        params.load_mode = api.LLAMA_LOAD_MODE_MMAP if mapped else api.LLAMA_LOAD_MODE_NONE
         done, cancelled = [0.0], threading.Event()
 
         def on_progress(share: float, _data: Any) -> bool:
@@ -71,8 +74,10 @@ class LlamaModel:
         worker = threading.Thread(target=work, name="llama-load", daemon=True)
         worker.start()
         try:
-            while worker.is_alive():
+            runs = True
+            while runs:
                 worker.join(0.05)
+                runs = worker.is_alive()
                 if progress is not None:
                     progress(done[0])
         except BaseException:

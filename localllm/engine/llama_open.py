@@ -55,6 +55,7 @@ def open_llama_cpp(
             library,
             first,
             extra_buffers=verdict.extra_buffers,
+            mapped=options.mmap or not _fits(file.weight_bytes),
             progress=lambda share: report(0.5 + share / 2),
         )
         try:
@@ -121,6 +122,12 @@ def context_that_fits(cost: CacheCost, trained: int, asked: int, say: Callable[[
         f"once, {cost.of(low) >> 20} MiB"
     )
     return low
+
+
+def _fits(weight_bytes: int) -> bool:
+    """Into memory, with room for a cache."""
+    free = machine.facts().free_bytes
+    return not free or weight_bytes < free - free // 4
 
 
 def _fits_twice(weight_bytes: int) -> bool:

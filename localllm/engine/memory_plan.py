@@ -10,7 +10,8 @@ from typing import Any
 
 from localllm import native
 from localllm.engine import machine
-from localllm.engine.runner import KV_TYPES, ModelInfo, blocks_needed, kv_type_number, read_info
+from localllm.engine.model_info import ModelInfo, read_info
+from localllm.engine.runner import KV_TYPES, blocks_needed, kv_type_number
 from localllm.errors import ArgumentError, OutOfMemoryError
 from localllm.native import ffi, lib
 from localllm.store import quantization

@@ -156,17 +156,19 @@ def open_parts(
     n_sequences: int = 1,
     room: Room | None = None,
     tells_plan: bool = True,
+    digest: str = "",
 ) -> Parts:
     """Loads a model file; see `Session.open`. n_sequences: as many run at once in our own engine,
     over a pool that they share; 1: one conversation at a time. room: the memory that our own engine
-    may use; None: what is free. tells_plan: what several at once take of it is said."""
+    may use; None: what is free. tells_plan: what several at once take of it is said. digest: of the
+    file, if it is on record."""
     _check_threads(options.n_threads)
     say = notice or (lambda line: None)
 
     def native() -> Parts:
         tell = say if tells_plan and n_sequences > 1 else (lambda line: None)
         where = room or Room.here()
-        return _open_native(path, options, progress, say, n_sequences, where, tell)
+        return _open_native(path, options, progress, say, n_sequences, where, tell, digest)
 
     def second() -> Parts:
         from localllm.engine.llama_open import open_llama_cpp
@@ -215,6 +217,7 @@ def _open_native(
     n_sequences: int,
     room: Room,
     tell_plan: Notice,
+    digest: str,
 ) -> Parts:
     reading = InBackground(lambda: read_text_side(path))
     with Blueprint(path, n_threads=options.n_threads, isa=options.isa) as blueprint:
@@ -231,6 +234,7 @@ def _open_native(
         n_threads=options.n_threads,
         isa=options.isa,
         raw_weights=plan.mapped_bytes > 0,
+        digest=digest,
         progress=progress,
     )
     if model.info.mapped_bytes and not options.mmap:

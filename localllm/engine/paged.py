@@ -50,6 +50,10 @@ class PagedEngine:
     def n_kept(self) -> int:
         return len(self._live.tokens)
 
+    @property
+    def progress(self) -> int:
+        return self.runner.progress
+
     def picture_ids(self, path: Path) -> list[int]:
         raise UnsupportedError(
             f"{path.name} is a picture, which the native engine cannot look at",

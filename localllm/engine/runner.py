@@ -25,44 +25,21 @@ from localllm.engine.blocks import (
     BlockTable,
     SequenceState,
 )
+from localllm.engine.model_info import read_info
 from localllm.engine.sampling import LogprobRows, Sampled, Sampler
-from localllm.errors import ArgumentError, LocalLLMError
+from localllm.errors import ArgumentError, CancelledError, FileError, LocalLLMError
 from localllm.native import ffi, lib
+from localllm.store.digest import unchanged_since
 
 KV_TYPES = {"f16": 0, "q8_0": 1}
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What a loaded model is; the counts are those of `llm_model_info`."""
-
-    architecture: str
-    isa: str
-    n_threads: int
-    n_layers: int
-    n_embd: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
-    n_vocab: int
-    n_ctx_train: int
-    group_window: tuple[int, ...]  # 0: full attention, else the window in tokens
-    group_n_layers: tuple[int, ...]
-    n_params: int
-    weight_bytes: int
-    mapped_bytes: int
-    was_refused: bool  # mapped because the system refused memory that was free
-
-    @property
-    def n_groups(self) -> int:
-        return len(self.group_window)
 
 
 class Model:
     """The weights of a GGUF file, ready to run, and the threads that run them."""
 
-    def __init__(self, gguf: Any, threads: Any, handle: Any) -> None:
+    def __init__(self, gguf: Any, threads: Any, handle: Any, path: Path, digest: str = "") -> None:
         self._gguf, self._threads, self.handle = gguf, threads, handle
+        self._path, self._digest = path, digest
         self.threads_handle = threads
         self.info = read_info(handle, lib.llm_threads_count(threads))
 
@@ -75,6 +52,7 @@ class Model:
         isa: str | None = None,
         raw_weights: bool = False,
         panel_limit: int = 0,
+        digest: str = "",
         progress: Callable[[float], None] | None = None,
     ) -> Model:
         """Loads a file (or the split set it belongs to).
@@ -82,7 +60,8 @@ class Model:
         n_threads 0: as many as the machine allows. raw_weights: compute from the mapped file, with
         less memory, slower, and the same bits; this is also what happens, and
         `info.mapped_bytes` says so, if the weights in memory would take more than panel_limit
-        bytes (0: what is free). progress is called with 0.0 .. 1.0 from this thread.
+        bytes (0: what is free). digest: of the file, for `accepts_touch`. progress is called with
+        0.0 .. 1.0 from this thread.
         Ctrl-C ends the load. Raises FormatError, UnsupportedError, FileError, OutOfMemoryError.
         """
         gguf = native.create(
@@ -124,7 +103,19 @@ class Model:
             raise
         if isinstance(result[0], LocalLLMError):
             raise result[0]
-        return cls(gguf, threads, result[0])
+        return cls(gguf, threads, result[0], Path(path), digest)
+
+    def accepts_touch(self, at_work: Callable[[], None]) -> bool:
+        """After a `FileError` of a step: whether the mapped file was only touched, which its whole
+        content tells, and the sha256 that it was loaded by. Then steps go on. No step may run
+        meanwhile; `at_work` is called after each piece, and what it raises ends this."""
+        if self._gguf is None or lib.llm_gguf_n_parts(self._gguf) != 1:
+            return False
+        written_ns = unchanged_since(self._path, self._digest, at_work)
+        if written_ns is None:
+            return False
+        lib.llm_gguf_expect_written(self._gguf, written_ns)
+        return True
 
     def kv_block_bytes(self, kv_type: str, group: int) -> int:
         return int(lib.llm_kv_block_bytes(self.handle, kv_type_number(kv_type), group))
@@ -322,7 +313,7 @@ class Runner:
         )
         rows = None if n_logprobs is None else LogprobRows(len(feeds), n_logprobs)
         out = ffi.new("int32_t[]", len(feeds))
-        native.call(
+        self._run(
             lib.llm_exec_step,
             self._exec,
             arrays.batch,
@@ -338,6 +329,23 @@ class Runner:
             self._check_sampled(tokens)
         told = {i: _next_of(feeds, i, next_rows) for i in asking if next_rows is not None}
         return StepResult(tokens, logits, rows, told)
+
+    def _run(self, *call: Any, n_done: Any = None) -> None:
+        """A native call, once more if all that failed it was a touch of the file. n_done: where it
+        counts the steps that it finished."""
+        try:
+            native.call(*call)
+        except FileError:
+            if n_done is not None and n_done[0]:
+                return  # these steps were of the right file; the next call looks at it again
+            if not self.model.accepts_touch(self._at_work):
+                raise
+            native.call(*call)
+
+    def _at_work(self) -> None:
+        self._progress[0] = (self._progress[0] + 1) % 2**32
+        if self._cancel[0]:
+            raise CancelledError("the step was cancelled")
 
     def prefill(self, feed: Feed) -> StepResult:
         """A feed of any length, in steps of at most max_batch_tokens; samples after the last."""
@@ -368,7 +376,7 @@ class Runner:
         out = np.empty((k, len(feeds)), dtype=np.int32)
         rows = None if n_logprobs is None else LogprobRows(k * len(feeds), n_logprobs)
         stop, n_done = ffi.new("int32_t[]", list(stop_tokens)), ffi.new("int32_t *")
-        native.call(
+        self._run(
             lib.llm_exec_decode,
             self._exec,
             arrays.batch,
@@ -378,6 +386,7 @@ class Runner:
             native.array_out(out, np.int32, name="out_tokens"),
             ffi.NULL if rows is None else rows.pointer,
             n_done,
+            n_done=n_done,
         )
         for feed in feeds:
             feed.sequence.n_computed += n_done[0]
@@ -449,21 +458,3 @@ def kv_type_number(name: str) -> int:
             f"KV type {name!r} is not known", hint=f"use one of {', '.join(KV_TYPES)}"
         )
     return KV_TYPES[name]
-
-
-def read_info(handle: Any, n_threads: int) -> ModelInfo:
-    """What a `llm_model *` says of itself, also a plan."""
-    raw = ffi.new("llm_model_info *")
-    lib.llm_model_get_info(handle, raw)
-    groups = range(raw.n_groups)
-    same = ("n_layers", "n_embd", "n_heads", "n_kv_heads", "head_dim", "n_vocab", "n_ctx_train")
-    sizes = ("n_params", "weight_bytes", "mapped_bytes")
-    return ModelInfo(
-        was_refused=bool(raw.was_refused),
-        architecture=native.text(raw.architecture),
-        isa=native.text(raw.isa),
-        n_threads=n_threads,
-        group_window=tuple(raw.group_window[g] for g in groups),
-        group_n_layers=tuple(raw.group_n_layers[g] for g in groups),
-        **{name: int(getattr(raw, name)) for name in same + sizes},
-    )

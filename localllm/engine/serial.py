@@ -73,8 +73,7 @@ class SerialService:
         self._closed = False
         self._wait = QueueWait()
         self._salt = b""
-        self._stats = Stats()  # of the running answer
-        self._mark: tuple[Stats, int] = (self._stats, 0)
+        self._seen = parts.engine.progress
         self._counts = ServiceState(last_progress_s=time.monotonic())
         self._thread = threading.Thread(target=self._loop, name="serial-service", daemon=True)
         self._thread.start()
@@ -99,10 +98,10 @@ class SerialService:
 
     def state(self) -> ServiceState:
         with self._lock:
-            mark = (self._stats, self._stats.computed_tokens)
-            if mark != self._mark:  # a prompt goes on
-                self._mark = mark
-                self._touch()
+            progress = self._parts.engine.progress
+            if progress != self._seen:  # a step computes
+                self._seen = progress
+                self._counts = dataclasses.replace(self._counts, last_progress_s=time.monotonic())
             return dataclasses.replace(
                 self._counts, running=int(self._running is not None), waiting=len(self._waiting)
             )
@@ -208,7 +207,6 @@ class SerialService:
             within=request.within,
         )
         generation = Generation(self._parts.engine, self._parts.text.tokenizer, question, stats)
-        self._stats = stats
         for chunk in generation.chunks(ticket.cancelled):
             if chunk.finish_reason == "cancelled":
                 raise CancelledError("the request was cancelled")

@@ -47,8 +47,9 @@ def _check_scored(requests: Sequence[Request]) -> None:
 class Answering:
     """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened."""
 
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        self._service, self._metrics = service, metrics
+    def __init__(self, service: Service, metrics: Metrics, model: str) -> None:
+        """model: under which name its figures count."""
+        self._service, self._metrics, self._model = service, metrics, model
         self._loop = asyncio.get_running_loop()
         self._arrived: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._tickets: list[Ticket] = []
@@ -84,7 +85,7 @@ class Answering:
     async def events(self) -> AsyncIterator[tuple[int, PromptLogprobs | Piece | Finished]]:
         """(number of the request, its event), until all have finished. Raises the error of one that
         failed."""
-        timing = _Timing(self._metrics, self._started_s)
+        timing = _Timing(self._metrics, self._model, self._started_s)
         given: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         while self._n_open:
             number, event = await self._arrived.get()
@@ -94,17 +95,30 @@ class Answering:
                 self._n_open -= 1
                 self.tally.cached_tokens += event.usage.cached_tokens
                 self.tally.queued_s = max(self.tally.queued_s, event.timings.queued_s)
-                self._metrics.queued_s.add(event.timings.queued_s)
+                self._count(event)
             elif isinstance(event, Piece):
                 timing.piece((number, event.index), len(event.chunk.token_ids))
                 self.tally.generated_tokens += len(event.chunk.token_ids)
                 self.tally.first_at_s = timing.first_at_s
                 answer = given[number, event.index]
                 answer += event.chunk.token_ids
-                if self._answered and event.chunk.finish_reason in ("stop", "length"):
-                    self._answered(answer)
+                if (reason := event.chunk.finish_reason) in ("stop", "length"):
+                    self._metrics.ends[self._model, reason] += 1
+                    self._metrics.add(self._model, "answer_tokens", len(answer))
+                    if self._answered:
+                        self._answered(answer)
             yield number, event
         timing.end()
+
+    def _count(self, event: Finished) -> None:
+        for measure, value in (
+            ("queued_s", event.timings.queued_s),
+            ("prompt_s", event.timings.prompt_s),
+            ("decode_s", event.timings.decode_s),
+            ("whole_s", time.monotonic() - self._started_s),
+            ("prompt_tokens", event.usage.prompt_tokens),
+        ):
+            self._metrics.add(self._model, measure, value)
 
     def cancel(self) -> None:
         """Ends what still runs."""
@@ -137,8 +151,8 @@ class Answering:
 class _Timing:
     """When the tokens of an HTTP request came."""
 
-    def __init__(self, metrics: Metrics, started_s: float) -> None:
-        self._metrics, self._started_s = metrics, started_s
+    def __init__(self, metrics: Metrics, model: str, started_s: float) -> None:
+        self._metrics, self._model, self._started_s = metrics, model, started_s
         self.first_at_s: float | None = None
         self._first: dict[tuple[int, int], float] = {}
         self._last: dict[tuple[int, int], float] = {}
@@ -150,7 +164,7 @@ class _Timing:
         now = time.monotonic()
         if self.first_at_s is None:
             self.first_at_s = now
-            self._metrics.first_token_s.add(now - self._started_s)
+            self._metrics.add(self._model, "first_token_s", now - self._started_s)
         self._first.setdefault(answer, now)
         self._last[answer] = now
         self._count[answer] = self._count.get(answer, 0) + n_tokens
@@ -159,4 +173,4 @@ class _Timing:
         for answer, n_tokens in self._count.items():
             if n_tokens > 1:
                 spent = self._last[answer] - self._first[answer]
-                self._metrics.per_token_s.add(spent / (n_tokens - 1))
+                self._metrics.add(self._model, "per_token_s", spent / (n_tokens - 1))

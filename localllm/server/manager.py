@@ -216,7 +216,8 @@ class Manager:
                 self._rest(held)
 
         defaults = {**service.info.recommended, **held.item.sampling}
-        return Lease(service, name or held.item.names[0], defaults, release)
+        shown = held.item.names[0]
+        return Lease(service, name or shown, shown, defaults, release)
 
     async def stop(self, name: str) -> Row | None:
         """Unloads a model, or if it answers, sees to it that it is when it has: new requests for it

@@ -37,10 +37,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Lease:
-    """A model that stays loaded until `release`. defaults: parameters of answers that the model
-    comes with."""
+    """A model that stays loaded until `release`. name: what it was asked by; shown: what it is
+    called here; defaults: parameters of answers that the model comes with."""
 
     service: Service
     name: str
+    shown: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     release: Callable[[], None] = lambda: None

@@ -98,7 +98,13 @@ def open_service(
         if choice.note and notice is not None:
             notice(choice.note)
     parts = open_parts(
-        file.path, options, progress=progress, notice=notice, n_sequences=n_sequences, room=room
+        file.path,
+        options,
+        progress=progress,
+        notice=notice,
+        n_sequences=n_sequences,
+        room=room,
+        digest=file.digest,
     )
     try:
         kind = NativeService if isinstance(parts.engine, PagedEngine) else SerialService

@@ -15,7 +15,6 @@ from fastapi import Request as HttpRequest
 from starlette.requests import ClientDisconnect
 
 from localllm import paths
-from localllm.engine.request import Service
 from localllm.engine.transcript_files import TranscriptFiles
 from localllm.engine.transcripts import Transcripts
 from localllm.server import json_body
@@ -54,9 +53,9 @@ class ServerState:
     _named: set[str] = field(default_factory=set)
     _running: WeakSet[Answering] = field(default_factory=WeakSet)
 
-    def answering(self, service: Service) -> Answering:
+    def answering(self, lease: Lease) -> Answering:
         """For the requests behind one HTTP request."""
-        made = Answering(service, self.metrics)
+        made = Answering(lease.service, self.metrics, lease.shown)
         self._running.add(made)
         return made
 

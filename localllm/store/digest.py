@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ PLACES = 64
 PLACE_BYTES = 64 << 10
 MAX_PARTS = 999
 _CHUNK = 1 << 20
+_TICK_S = 0.05  # the clock of a file system stands still for less
 _PART = re.compile(r"-([0-9]{5})-of-([0-9]{5})\.gguf", re.ASCII)
 
 
@@ -80,6 +82,22 @@ def sha256_of(path: Path, add: Callable[[int], None]) -> tuple[str, int]:
             n_read += len(chunk)
             add(len(chunk))
     return hashed.hexdigest(), n_read
+
+
+def unchanged_since(path: Path, digest: str, at_work: Callable[[], None]) -> int | None:
+    """When a file that was written to, or touched, was written last, in nanoseconds, if all of it
+    still has this sha256; else None, as for a digest of another kind: a sample would not show a few
+    bytes. A write since then gives it another time. `at_work` is called after each piece."""
+    if not digest.startswith("sha256:"):
+        return None
+    try:
+        written_ns = path.stat().st_mtime_ns
+        time.sleep(_TICK_S)
+        if f"sha256:{sha256_of(path, lambda n_bytes: at_work())[0]}" != digest:
+            return None
+    except (OSError, FileError):
+        return None
+    return written_ns
 
 
 def digest_like(

@@ -89,6 +89,9 @@ int64_t llm_gguf_find_tensor(const llm_gguf *g, const char *name); /* index, or 
 llm_status llm_gguf_tensor_at(const llm_gguf *g, int64_t i, llm_tensor_info *out);
 /* After a look at data of values or tensors: LLM_E_IO if a file was cut short, and zeros were seen. */
 llm_status llm_gguf_check(const llm_gguf *g, llm_error *err);
+/* Steps fail once a mapped file was written to. The caller has compared its content: part 0 may have
+ * been written to at this moment, nanoseconds since 1970. No step may run meanwhile. */
+void llm_gguf_expect_written(llm_gguf *g, int64_t written_ns);
 
 /* ---- Quantization formats --------------------------------------------------------------- */
 
@@ -208,6 +211,9 @@ typedef struct llm_batch {
 llm_status llm_exec_create(const llm_model *m, llm_kv_pool *p, llm_threads *t,
                            const llm_exec_params *params, llm_exec **out, llm_error *err);
 void llm_exec_free(llm_exec *e);
+/* What another engine asks between the parts of a step, as ggml does: 1 if flag[0], to be cancelled,
+ * is set; flag[1] counts the calls. */
+int32_t llm_step_poll(void *flag); /* int32_t [2] */
 uint64_t llm_exec_scratch_bytes(const llm_exec *e);
 llm_status llm_exec_bytes(const llm_model *m, int32_t kv_type, int32_t n_threads,
                           const llm_exec_params *params, uint64_t *n_bytes, llm_error *err);

@@ -20,12 +20,13 @@ from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Event, Failed, Finished, Piece, Request
 from localllm.engine.runner import Feed, Model, Runner
 from localllm.engine.service import NativeService
-from localllm.errors import FileError
+from localllm.errors import CancelledError, FileError
 from localllm.params import GenerateParams
 from localllm.server.file_loader import FileLoader
 from localllm.server.manager import Manager
 from localllm.server.opening import ModelFile
 from localllm.server.shelf import Item, Shelf
+from localllm.store.digest import full_digest
 from localllm.store.inspect import GgufFile
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="nobody can cut a file that is mapped")
@@ -172,3 +173,81 @@ def test_a_server_unloads_it_and_loads_it_again(copy: Path, change: Callable[[Pa
         status, again = asked(http)
         assert status == 200
         assert again["choices"][0]["text"] == first["choices"][0]["text"]
+
+
+def test_a_touch_is_told_from_a_write(copy: Path) -> None:
+    digest = full_digest(copy)
+    with Model.load(copy, n_threads=2, raw_weights=True, digest=digest) as model:
+        runner = Runner(model, n_ctx_tokens=512)
+        untouched = runner.new_sequence()
+        runner.step([Feed(untouched, PROMPT)])
+        expected = runner.decode([Feed(untouched, [7])], 8)
+        sequence = runner.new_sequence()
+        os.utime(copy)
+        before = runner.progress
+        runner.step([Feed(sequence, PROMPT)])
+        assert runner.progress != before
+        os.utime(copy, (2, 2))
+        assert runner.decode([Feed(sequence, [7])], 8) == expected
+        with copy.open("r+b") as file:  # one bit, where no sample looks
+            file.seek(-(1 << 20) // 64, os.SEEK_END)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        for _ in range(2):
+            with pytest.raises(FileError, match="wrote to the file"):
+                runner.step([Feed(sequence, PROMPT[:3])])
+        runner.free(sequence)
+        runner.close()
+
+
+def test_a_cancelled_look_at_a_touched_file_accepts_nothing(copy: Path) -> None:
+    digest = full_digest(copy)
+    with Model.load(copy, n_threads=1, raw_weights=True, digest=digest) as model:
+        os.utime(copy)
+
+        def stop() -> None:
+            raise CancelledError("enough")
+
+        with pytest.raises(CancelledError):
+            model.accepts_touch(stop)
+        runner = Runner(model, n_ctx_tokens=256)
+        sequence = runner.new_sequence()
+        runner.step([Feed(sequence, PROMPT)])  # looked at again, and right
+        runner.close()
+
+
+@pytest.mark.parametrize("digest", ["", "sample:" + "0" * 64, "sha256:" + "0" * 64])
+def test_a_touch_counts_where_nothing_tells_it_from_a_write(copy: Path, digest: str) -> None:
+    with Model.load(copy, n_threads=1, raw_weights=True, digest=digest) as model:
+        runner = Runner(model, n_ctx_tokens=256)
+        os.utime(copy)
+        with pytest.raises(FileError, match="wrote to the file"):
+            runner.step([Feed(runner.new_sequence(), PROMPT)])
+        runner.close()
+
+
+def test_answers_go_on_over_a_touch(copy: Path) -> None:
+    digest = full_digest(copy)
+    parts = open_parts(copy, OPTIONS, digest=digest)
+    service = NativeService(parts, "tiny", digest, costs=COSTS)
+    try:
+        whole: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        service.submit(Request(PROMPT, PARAMS), whole.put)
+        touched: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        expected = until_end(whole)
+
+        def touch(event: Event) -> None:  # on the engine's thread, between two steps
+            os.utime(copy)
+            touched.put(event)
+
+        service.submit(Request(PROMPT, PARAMS), touch)
+        found = until_end(touched)
+        assert isinstance(found[-1], Finished) and service.lost is None
+        texts = [
+            "".join(event.chunk.text for event in events if isinstance(event, Piece))
+            for events in (expected, found)
+        ]
+        assert texts[0] == texts[1]
+    finally:
+        service.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -265,6 +266,17 @@ def test_cancel(name: str, kv_type: str, tiny: Tiny, tmp_path: Path) -> None:
     assert engine.n_kept == 256
     engine.reset_cancel()
     assert answer(engine, prompt, 6, GREEDY) == wanted
+    engine.close()
+
+
+def test_a_step_shows_that_it_computes(tiny: Tiny) -> None:
+    engine = engine_of(tiny("llama", "F32"))
+    prompt = list(range(3, 40))
+    engine.begin(prompt)
+    seen: list[int] = []
+    engine.prefill(prompt, sampler_for(engine), None, lambda n: seen.append(engine.progress))
+    assert len(seen) == 3  # two steps: all but the last token, and that
+    assert all(after - before > 10 for before, after in itertools.pairwise(seen))
     engine.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 import subprocess
@@ -264,6 +265,30 @@ def test_weights_stay_as_they_are_where_the_faster_layout_kills(
     with second(tiny("llama", "Q4_0")) as session:
         assert len(text(session)) > 0
     assert loaded == [False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where a process shows what it has mapped")
+def test_weights_are_in_memory_unless_asked_or_too_large(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny("llama", "F32").read_bytes())
+
+    def is_mapped() -> bool:
+        return str(path) in Path("/proc/self/maps").read_text("utf-8")
+
+    with second(path) as session:
+        wanted = text(session)
+        assert not is_mapped()
+        os.truncate(path, 0)  # a page of a map that is gone would end this process
+        assert text(session, "the thin") and text(session) == wanted
+    path.write_bytes(tiny("llama", "F32").read_bytes())
+    with second(path, mmap=True) as session:
+        assert is_mapped() and text(session) == wanted
+    facts = dataclasses.replace(machine.facts(), free_bytes=path.stat().st_size)
+    monkeypatch.setattr(llama_open.machine, "facts", lambda: facts)
+    with second(path, n_ctx=64) as session:
+        assert is_mapped()
 
 
 # ---- Vocabulary -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,31 @@ def test_cancelling_ends_only_that_request(service: SerialService) -> None:
     assert isinstance(last.until_end()[-1], Finished)
     first.cancel()  # long over
     assert answer(service)[1].usage.generated_tokens == 12
+
+
+def test_a_long_step_moves(service: SerialService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No piece comes meanwhile, and the watchdog must not take it for stuck."""
+    engine = service._parts.engine
+    began, ends, n_nodes = threading.Event(), threading.Event(), [0]
+
+    def prefill(*arguments: Any) -> None:
+        began.set()
+        assert ends.wait(20)
+        raise CancelledError("enough")
+
+    monkeypatch.setattr(engine, "prefill", prefill)
+    monkeypatch.setattr(type(engine), "progress", property(lambda self: n_nodes[0]))
+    events = Events()
+    service.submit(Request(PROMPT, SHORT), events.put)
+    assert began.wait(20)
+    before = service.state()
+    assert service.state().last_progress_s == before.last_progress_s
+    n_nodes[0] += 1
+    after = service.state()
+    assert after.last_progress_s > before.last_progress_s
+    assert service.state().last_progress_s == after.last_progress_s
+    ends.set()
+    assert isinstance(events.until_end()[-1], Failed)
 
 
 def test_what_can_never_be_served(service: SerialService) -> None:

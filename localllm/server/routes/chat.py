@@ -98,7 +98,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         prompt_logprobs=of_prompt,
     )
     told = partial(transcripts.add_answer, transcribed) if asked.may_store else None
-    answering = state.answering(service)
+    answering = state.answering(asked.lease)
     answering.start([request], told)
     wishes = Wishes(
         tokenizer=info.tokenizer,

@@ -102,7 +102,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         )
         for each in fitted
     ]
-    answering = state.answering(service)
+    answering = state.answering(asked.lease)
     answering.start(requests)
     echoes = [
         echoed(prompt if each.cut is None else each.value, each.value, info.tokenizer)

@@ -67,7 +67,7 @@ async def answer(http: HttpRequest) -> Lines:
         asked = await in_lane(
             http, lambda check: _request(info, body, http.state.caller, transcripts)
         )
-        answering, told = state.answering(lease.service), None
+        answering, told = state.answering(lease), None
         if asked.transcribed is not None:
             told = partial(transcripts.add_answer, asked.transcribed)
         answering.start([asked.request], told)

@@ -45,6 +45,10 @@ llm_status llm_gguf_check_unchanged(const llm_gguf *g, llm_error *err) {
     return check_parts(g, llm_file_map_check_unchanged, err);
 }
 
+void llm_gguf_expect_written(llm_gguf *g, int64_t written_ns) {
+    g->parts[0].map.written_ns = written_ns;
+}
+
 llm_status llm_gguf_strings(const llm_gguf *g, int64_t i, int64_t *offsets, char *bytes,
                             int64_t *n_bytes, llm_error *err) {
     const llm_gguf_part *part = &g->parts[0];
