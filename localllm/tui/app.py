@@ -256,6 +256,18 @@ class ChatApp(App[None]):
         else:
             self.call_from_thread(self.load, name)
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether a model is open that can be asked."""
+        return self.session is not None and not self.session.is_lost
+
+    def open_again(self) -> None:
+        """Opens the model that was open last, if one was; else shows the models."""
+        if self._last is not None:
+            self.load(*self._last)
+        else:
+            self.choose_model()
+
     def choose_model(self) -> None:
         """Shows the models."""
         chat = self.screen_stack[-1] if self.screen_stack else None
@@ -277,7 +289,7 @@ class ChatApp(App[None]):
                 session = self._opened(name, described, options)
             except Exception as e:
                 if not worker.is_cancelled:
-                    self._load_failed(name, e)
+                    self._load_failed(name, options, e)
                 return
             self.call_from_thread(self._take, worker, session, name, described, options)
 
@@ -291,15 +303,14 @@ class ChatApp(App[None]):
             cancelled=lambda: worker.is_cancelled,
         )
 
-    def _load_failed(self, name: str, error: Exception) -> None:
+    def _load_failed(self, name: str, options: LoadOptions, error: Exception) -> None:
         """The model that was open last comes back."""
-        worker = get_current_worker()
-        if self.session is None and self._last is not None:
-            last, options = self._last
+        worker, last = get_current_worker(), self._last
+        if self.session is None and last is not None and last != (name, options):
             with contextlib.suppress(LocalLLMError):
-                described = self.opener.describe(last)
-                session = self._opened(last, described, options)
-                self.call_from_thread(self._take, worker, session, last, described, options)
+                described = self.opener.describe(last[0])
+                session = self._opened(last[0], described, last[1])
+                self.call_from_thread(self._take, worker, session, last[0], described, last[1])
         if worker.is_cancelled:
             return
         self.loading = False
