@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from textual import events
 from textual.app import App, SystemCommand
 from textual.driver import Driver
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 from textual.worker import Worker, get_current_worker
@@ -29,6 +30,10 @@ from localllm.tui.terminal_driver import lasting
 if TYPE_CHECKING:
     from localllm.tui.library import Library
     from localllm.tui.pulls import Pull, Pulls
+
+
+LEAST = Size(16, 4)
+"""Of less room the widgets make nothing, or an endless layout."""
 
 
 def short_label(label: str) -> str:
@@ -136,11 +141,15 @@ class ChatApp(App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         """What is pasted is escaped before any field shows it; the editor of messages takes it as
-        it is, for its attachments."""
+        it is, for its attachments. Smaller than `LEAST` no screen is laid out: it is cut."""
         from localllm.tui.widgets.composer import Editor
 
         if isinstance(event, events.Paste) and not isinstance(self.focused, Editor):
             event.text = escape(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        elif isinstance(event, events.Resize):
+            size = Size(max(event.size.width, LEAST.width), max(event.size.height, LEAST.height))
+            if size != event.size:
+                event = events.Resize(size, size)
         await super().on_event(event)
 
     def begin_load(self) -> None:
