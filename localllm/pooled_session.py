@@ -70,6 +70,11 @@ class Pool:
         """continues: the model was never taught to chat. closed: is called once, at its end."""
         return PooledSession(self, continues=continues, closed=closed)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its file was cut short or written over: no answer comes of it any more."""
+        return self.service.lost is not None
+
     def flush(self) -> None:
         """Waits until what was computed is on the disk, some seconds at the most."""
         self.service.flush(FLUSH_SECONDS)
@@ -158,6 +163,11 @@ class PooledSession:
     @property
     def context_used(self) -> int:
         return self._n_kept
+
+    @property
+    def is_lost(self) -> bool:
+        """See `Pool.is_lost`."""
+        return self._pool.is_lost
 
     def chat(
         self,

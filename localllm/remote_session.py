@@ -54,6 +54,7 @@ class RemoteSession:
         self.url = server.url
         self.stats = Stats()
         self.notes: tuple[str, ...] = ()
+        self.is_lost = False
         self.answer: Answer | None = None
         self.conversation = ""
         self.may_store = True  # whether the server keeps what it computes

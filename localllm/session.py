@@ -77,6 +77,7 @@ class Session:
         )
         self.stats = Stats(load_s=load_s)
         self.notes: tuple[str, ...] = ()
+        self.is_lost = False
         self.answer: Answer | None = None
         self.conversation = ""  # nothing of it is kept on the disk
         self._label, self._digest = label or str(parts.path), digest

@@ -40,7 +40,8 @@ def _found(name: str) -> Found:
 
 class LocalOpener:
     """See `Opener`. asked: the model of the command line; opening: how its options load models,
-    where the UI asks for nothing else. Sessions of one model and the same options share it."""
+    where the UI asks for nothing else. Sessions of one model and the same options share it, as long
+    as its file is what it was when it was loaded."""
 
     is_local = True
 
@@ -50,7 +51,7 @@ class LocalOpener:
         self._lock = threading.Lock()
         # Guarded by the lock:
         self._pools: dict[object, Pool] = {}
-        self._n_sessions: dict[object, int] = {}
+        self._n_sessions: dict[Pool, int] = {}  # also of pools that are lost, and replaced
         self._others: list[AnySession] = []
         self._keeping: Keeping | None = None
         self._is_closed = False
@@ -112,7 +113,7 @@ class LocalOpener:
 
     def forget_conversation(self, conversation: str) -> int:
         with self._lock:
-            pools = list(self._pools.values())
+            pools = list(self._n_sessions)
         for pool in pools:
             pool.flush()
         return self._kept().conversations.forget(conversation)
@@ -120,7 +121,9 @@ class LocalOpener:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            pools, self._pools = list(self._pools.values()), {}
+            pools = list(self._n_sessions)
+            self._pools.clear()
+            self._n_sessions.clear()
             others, self._others = self._others, []
         for pool in pools:
             pool.close()
@@ -138,8 +141,11 @@ class LocalOpener:
         key = (found.path, found.digest, found.settings.template, opening)
         with self._lock:  # found and counted in one, or its last session may close it in between
             pool = self._pools.get(key)
+            if pool is not None and pool.is_lost:
+                del self._pools[key]  # its last session closes it
+                pool = None
             if pool is not None:
-                self._n_sessions[key] = self._n_sessions.get(key, 0) + 1
+                self._n_sessions[pool] += 1
         if pool is None:
             opened = self._opened(found, opening, progress, notice, cancelled)
             with self._lock:
@@ -152,18 +158,23 @@ class LocalOpener:
                     self._others.append(opened)
                     return opened
                 pool = self._pools[key] = opened
-                self._n_sessions[key] = self._n_sessions.get(key, 0) + 1
+                self._n_sessions[pool] = 1
         from localllm.cli.opening import is_base
 
-        return pool.session(continues=is_base(found), closed=lambda: self._ended(key))
+        return pool.session(continues=is_base(found), closed=lambda: self._ended(key, pool))
 
-    def _ended(self, key: object) -> None:
+    def _ended(self, key: object, pool: Pool) -> None:
         """The last session of a model takes it along."""
         with self._lock:
-            self._n_sessions[key] -= 1
-            pool = None if self._n_sessions[key] else self._pools.pop(key, None)
-        if pool is not None:
-            pool.close()
+            n = self._n_sessions.get(pool, 0) - 1
+            if n > 0:
+                self._n_sessions[pool] = n
+            if n:  # or it is closed already
+                return
+            del self._n_sessions[pool]
+            if self._pools.get(key) is pool:
+                del self._pools[key]
+        pool.close()
 
     def _opened(
         self,

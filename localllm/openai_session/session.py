@@ -48,6 +48,7 @@ class OpenAISession:
         )
         self.stats = Stats()
         self.notes: tuple[str, ...] = ()
+        self.is_lost = False
         self.conversation = ""
         self._plain = False  # the server takes only what OpenAI's own does
         self._used = 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from textual import events
 from textual.app import App, SystemCommand
 from textual.driver import Driver
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 from textual.worker import Worker, get_current_worker
@@ -29,6 +30,10 @@ from localllm.tui.terminal_driver import lasting
 if TYPE_CHECKING:
     from localllm.tui.library import Library
     from localllm.tui.pulls import Pull, Pulls
+
+
+LEAST = Size(16, 4)
+"""Of less room the widgets make nothing, or an endless layout."""
 
 
 def short_label(label: str) -> str:
@@ -136,11 +141,15 @@ class ChatApp(App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         """What is pasted is escaped before any field shows it; the editor of messages takes it as
-        it is, for its attachments."""
+        it is, for its attachments. Smaller than `LEAST` no screen is laid out: it is cut."""
         from localllm.tui.widgets.composer import Editor
 
         if isinstance(event, events.Paste) and not isinstance(self.focused, Editor):
             event.text = escape(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        elif isinstance(event, events.Resize):
+            size = Size(max(event.size.width, LEAST.width), max(event.size.height, LEAST.height))
+            if size != event.size:
+                event = events.Resize(size, size)
         await super().on_event(event)
 
     def begin_load(self) -> None:
@@ -256,6 +265,18 @@ class ChatApp(App[None]):
         else:
             self.call_from_thread(self.load, name)
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether a model is open that can be asked."""
+        return self.session is not None and not self.session.is_lost
+
+    def open_again(self) -> None:
+        """Opens the model that was open last, if one was; else shows the models."""
+        if self._last is not None:
+            self.load(*self._last)
+        else:
+            self.choose_model()
+
     def choose_model(self) -> None:
         """Shows the models."""
         chat = self.screen_stack[-1] if self.screen_stack else None
@@ -277,7 +298,7 @@ class ChatApp(App[None]):
                 session = self._opened(name, described, options)
             except Exception as e:
                 if not worker.is_cancelled:
-                    self._load_failed(name, e)
+                    self._load_failed(name, options, e)
                 return
             self.call_from_thread(self._take, worker, session, name, described, options)
 
@@ -291,15 +312,14 @@ class ChatApp(App[None]):
             cancelled=lambda: worker.is_cancelled,
         )
 
-    def _load_failed(self, name: str, error: Exception) -> None:
+    def _load_failed(self, name: str, options: LoadOptions, error: Exception) -> None:
         """The model that was open last comes back."""
-        worker = get_current_worker()
-        if self.session is None and self._last is not None:
-            last, options = self._last
+        worker, last = get_current_worker(), self._last
+        if self.session is None and last is not None and last != (name, options):
             with contextlib.suppress(LocalLLMError):
-                described = self.opener.describe(last)
-                session = self._opened(last, described, options)
-                self.call_from_thread(self._take, worker, session, last, described, options)
+                described = self.opener.describe(last[0])
+                session = self._opened(last[0], described, last[1])
+                self.call_from_thread(self._take, worker, session, last[0], described, last[1])
         if worker.is_cancelled:
             return
         self.loading = False

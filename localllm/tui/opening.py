@@ -35,6 +35,11 @@ class AnySession(Protocol):
         """Tokens of context that the last answer left in use."""
 
     @property
+    def is_lost(self) -> bool:
+        """Whether its file was cut short or written over while it was in use: it answers no more,
+        and the model has to be opened again. Never with a server, which sees to that itself."""
+
+    @property
     def progress_tokens(self) -> tuple[int, int]:
         """Tokens of the running prompt that are computed, and that are to be; 0, 0: not told."""
 

@@ -63,6 +63,7 @@ class FakeSession:
         self.went_on: list[bool] = []
         self.n_forgotten = 0
         self.is_closed = False
+        self.is_lost = False
         self._cancelled = threading.Event()
         self._used = 0
 

@@ -85,10 +85,11 @@ Step = Callable[[Pilot[Any], ChatApp], Awaitable[None]]
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """keys: what leads there from a chat in which one question was answered. shows: texts that are
-    there in the end. step: what is done before the keys."""
+    """keys: what leads there from a chat in which one question was answered, and texts that are
+    there before the next one is pressed. shows: texts that are there in the end. step: what is done
+    before the keys."""
 
-    keys: tuple[str, ...] = ()
+    keys: tuple[str | tuple[str, ...], ...] = ()
     shows: tuple[str, ...] = ()
     step: Step | None = None
 
@@ -130,18 +131,22 @@ async def _code(pilot: Pilot[Any], app: ChatApp) -> None:
     app.screen.query_one(CodeBlock).focus()
 
 
+_MODELS = ("best fit", "licence: apache-2.0", "314.0 MB, fits")  # all that threads bring
 SCENES = {
     "chat": Scene(),
     "chats": Scene(("ctrl+b",), ("A talk of long ago", "Older", "> What does it")),
     "help": Scene(("f1",), ("Everywhere",)),
-    "models": Scene(("ctrl+o",), ("best fit", "licence: apache-2.0")),
+    "models": Scene(("ctrl+o",), _MODELS),
     "pull": Scene(
         ("ctrl+o", "down", "down"),
         ("too large", "licence: Apache", "42%", "25% qwen3"),
         _pull,
     ),
-    "confirm": Scene(("ctrl+o", "down", "d"), ("Delete old:1b (700.0 MB)?",)),
-    "models-keys": Scene(("ctrl+o", "f1"), ("Reload",)),
+    "confirm": Scene(
+        ("ctrl+o", ("best fit",), "down", ("licence: not stated", "314.0 MB, fits"), "d"),
+        ("Delete old:1b (700.0 MB)?",),
+    ),
+    "models-keys": Scene(("ctrl+o", _MODELS, "f1"), ("Reload",)),
     "settings": Scene(("f2",), ("Be brief.", "temperature"), _preset),
     "figures": Scene(("f3",), ("now 50", "12:00:02"), _figures),
     "compare": Scene(("f4", "enter"), ("F2 or F3", "From the other"), _typed),
@@ -196,7 +201,11 @@ def test_screen(
         if wanted.step is not None:
             await wanted.step(pilot, app)
         for key in wanted.keys:
-            await pilot.press(key)
+            if isinstance(key, str):
+                await pilot.press(key)
+                continue
+            for text in key:
+                await until(pilot, lambda text=text: text in screen_text(app))
         for text in wanted.shows:
             await until(pilot, lambda text=text: text in screen_text(app))
         for field in app.screen.query("Input, TextArea"):

@@ -221,6 +221,24 @@ def test_a_model_that_is_deleted_is_said(home: Path, model: Path) -> None:
         assert "there is no file" in terminal.screen()
 
 
+def test_a_model_that_is_cut_short_is_opened_again(home: Path, model: Path) -> None:
+    whole = model.read_bytes()
+    args = ("chat", str(model), "--mmap", "--max-tokens", "8", "--ctx", "512", "--ignore-eos")
+    with Tmux(home, *args) as terminal:
+        ask(terminal, "What is ice?")
+        terminal.until("8 tokens")
+        os.truncate(model, len(whole) // 2)
+        ask(terminal, "And snow?")
+        terminal.until("F5 opens the file again")
+        terminal.keys("F5")
+        terminal.until(lambda: terminal.screen().count("error:") == 2)  # what it is now
+        model.write_bytes(whole)
+        terminal.keys("F5")
+        terminal.until(lambda: terminal.screen().count("8 tokens") == 2)
+        leave(terminal)
+    assert said(home)[0::2] == ["What is ice?", "And snow?"] and all(said(home))
+
+
 def test_a_locked_file_of_conversations_is_written_later(home: Path, model: Path) -> None:
     args = ("chat", str(model), "--max-tokens", "8", "--ctx", "512", "--ignore-eos")
     with Tmux(home, *args) as terminal:

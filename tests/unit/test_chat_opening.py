@@ -142,6 +142,39 @@ def test_sessions_of_one_model_share_it_until_the_last_one_ends(
     assert again.stats.cached_tokens > 0  # from the disk
 
 
+@pytest.mark.skipif(os.name == "nt", reason="nobody can cut a file that is mapped")
+def test_a_file_that_was_cut_is_opened_again(tmp_path: Path, path: str) -> None:
+    copy = tmp_path / "model.gguf"
+    whole = Path(path).read_bytes()
+    copy.write_bytes(whole)
+    opener = local(mmap=True)
+    one, other = (opened(opener, str(copy)) for _ in range(2))
+    before = "".join(chunk.text for chunk in one.chat(ASKED, PARAMS))
+    os.truncate(copy, copy.stat().st_size // 2)
+    assert not one.is_lost
+    for session in (one, other):
+        for _ in range(2):
+            with pytest.raises(FileError, match=r"model\.gguf"):
+                list(session.chat([{"role": "user", "content": "something new"}], PARAMS))
+        assert session.is_lost
+    with pytest.raises(LocalLLMError):
+        opened(opener, str(copy))
+    copy.write_bytes(whole)
+    third, fourth = (opened(opener, str(copy)) for _ in range(2))
+    assert isinstance(one, PooledSession) and isinstance(third, PooledSession)
+    assert isinstance(fourth, PooledSession) and fourth._service is third._service
+    one.close()
+    other.close()  # the last one of the pool that is lost
+    assert one._service is not third._service and not one._service._thread.is_alive()
+    assert not third.is_lost
+    assert "".join(chunk.text for chunk in third.chat(ASKED, PARAMS)) == before
+    third.close()
+    assert "".join(chunk.text for chunk in fourth.chat(ASKED, PARAMS)) == before
+    opener.close()
+    fourth.close()
+    assert not fourth._service._thread.is_alive() and not opener._pools
+
+
 def test_a_load_can_be_stopped(opener: LocalOpener, path: str) -> None:
     with pytest.raises(CancelledError):
         opened(opener, path, cancelled=lambda: True)

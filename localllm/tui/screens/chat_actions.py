@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,15 +65,18 @@ class Actions(Waiting):
         await self.show_conversation(None)
         self.composer.editor.focus()
 
-    def ready(self, *, to_answer: bool = True) -> bool:
-        """Whether the conversation can be changed now, and answered; else it is said."""
+    def ready(
+        self, *, to_answer: bool = True, then: Callable[[], Awaitable[object]] | None = None
+    ) -> bool:
+        """Whether the conversation can be changed now, and answered; else it is said. then: what is
+        done when a model that has to be opened again is open."""
         if self.answering is not None or self.turning:
             self.app.notify("An answer is on its way: Esc stops it", timeout=3)
-        elif to_answer and self.app.session is None:
+        elif to_answer and not self.app.can_answer:
             if self.app.loading:
                 self.app.notify("The model is being loaded", timeout=3)
             else:
-                self.app.choose_model()
+                self.open_again(then)
         else:
             return True
         return False
@@ -84,7 +88,7 @@ class Actions(Waiting):
 
     async def action_continue(self) -> None:
         path = self.path()
-        if path and path[-1].role == "assistant" and self.ready():
+        if path and path[-1].role == "assistant" and self.ready(then=self.action_continue):
             await self.go_on(path[-1])
 
     async def action_undo(self) -> None:
@@ -130,7 +134,8 @@ class Actions(Waiting):
         elif what == "undo":
             await self.undo(message)
         elif what == "continue":
-            if message.role == "assistant" and self.ready():
+            then = partial(self.go_on, message)
+            if message.role == "assistant" and self.ready(then=then):
                 await self.go_on(message)
         elif what == "regenerate":
             parent = message.id if message.role == "user" else message.parent
@@ -139,7 +144,7 @@ class Actions(Waiting):
 
     async def regenerate(self, question: int, params: Mapping[str, Any] = NOTHING) -> None:
         """Another answer to a question, with parameters for this once."""
-        if not self.ready():
+        if not self.ready(then=partial(self.regenerate, question, params)):
             return
         assert self.conversation is not None
         self.app.store.cut(self.conversation.id, question)

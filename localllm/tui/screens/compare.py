@@ -61,10 +61,10 @@ class CompareScreen(KeyedScreen[str | None]):
     SideView .figures { height: auto; padding: 0 1; color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f5", "ask", "Ask"),
         Binding("escape", "back", "Stop or back", priority=True),
         Binding("f2", "choose(0)", "Take the first"),
         Binding("f3", "choose(1)", "Take the second"),
-        Binding("f5", "ask", "Ask"),
     ]
 
     class Named(Message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from textual.content import Content
@@ -58,6 +58,7 @@ class Talk(Screen[None]):
         self.transcript, self.composer = Transcript(), Composer()
         self._title, self._status = Static(id="title"), Static(id="status")
         self._load_line = ""
+        self._when_open: Callable[[], Awaitable[object]] | None = None
         self._untold: dict[int, list[Notice]] = {}  # of conversations that are not shown
         self._trouble, self._n_notes = "", 0  # what was said of the conversations' file
         self._drawn, self._computed = 0.0, 0.0
@@ -300,7 +301,7 @@ class Talk(Screen[None]):
         elif view is not None:
             await view.end(self.fresh(whole))
         if answering.error is not None:
-            self._say_why(answering.error, answer.conversation)
+            self._say_why(answering.error, answer.conversation, lost=answering.session.is_lost)
         self.ended(answering, reason)
         if reason == "stop" and text and (text, reasoning) == (self._before, self._thought):
             self._tell(Notice("The model adds nothing to this answer"), answer.conversation)
@@ -323,7 +324,7 @@ class Talk(Screen[None]):
             await view.remove()
             self.transcript.refresh(layout=True)
 
-    def _say_why(self, error: LocalLLMError, conversation: int) -> None:
+    def _say_why(self, error: LocalLLMError, conversation: int, *, lost: bool) -> None:
         """What ended an answer of a conversation, and what can be done. A server of this machine
         that has gone is no loss: its model is opened again, here or where another one has it."""
         from localllm.server.client import ServerGoneError
@@ -333,6 +334,8 @@ class Talk(Screen[None]):
         elif isinstance(error, ServerGoneError) and self.app.opener.is_local:
             error.hint = "The model is opened again: then F5 asks again."
             self.app.load(self.app.model)
+        elif lost:
+            error.hint = "F5 opens the file again and asks again, Ctrl+O opens another model."
         elif not error.hint:
             error.hint = "F5 asks again, Ctrl+O opens another model."
         self._tell(Notice.of(error), conversation)
@@ -429,6 +432,19 @@ class Talk(Screen[None]):
 
     # ---- the model
 
+    def open_again(self, then: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Opens the model that there was, or shows the models. then: what is done when it is open,
+        if the conversation that is shown now is shown then, too."""
+        assert self.conversation is not None
+        shown = self.conversation.id
+
+        async def if_shown() -> None:
+            if then is not None and self.shows(shown):
+                await then()
+
+        self._when_open = if_shown
+        self.app.open_again()
+
     def on_chat_app_loading(self, event: ChatApp.Loading) -> None:
         self._load_line = f"loading {short_label(event.label)[:60]} {event.share:4.0%}"
         self.show_lines()
@@ -438,10 +454,13 @@ class Talk(Screen[None]):
         if self.conversation is not None:
             self.app.store.change(self.conversation.id, model=self.app.model)
         self.show_lines()
+        then, self._when_open = self._when_open, None
+        if then is not None:
+            await then()
         await self.next_question()
 
     def on_chat_app_load_failed(self, event: ChatApp.LoadFailed) -> None:
-        self._load_line = ""
+        self._load_line, self._when_open = "", None
         if not event.error.hint:
             event.error.hint = "Ctrl+O shows the models that are here."
         self.say(event.error)

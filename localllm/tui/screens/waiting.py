@@ -17,7 +17,7 @@ class Waiting(Talk):
         """A question in the conversation that is shown: asked at once, or as soon as it can be."""
         question = Question(self.renew().id, text, tuple(attached))
         free = self.answering is None and not self.turning and not self.queued
-        if free and self.app.session is not None:
+        if free and self.app.can_answer:
             self.turning = True
             try:
                 await self._ask(question)
@@ -27,8 +27,8 @@ class Waiting(Talk):
         self.queued.append(question)
         self.keep_draft()
         self.show_lines()
-        if self.app.session is None and not self.app.loading:
-            self.app.choose_model()
+        if not self.app.can_answer and not self.app.loading:
+            self.open_again()
 
     async def _ask(self, question: Question) -> None:
         self.kept(question.conversation)
@@ -38,7 +38,7 @@ class Waiting(Talk):
 
     async def next_question(self) -> None:
         """Asks what waits longest; the next one if that cannot be answered, as is said."""
-        while self.queued and self.answering is None and self.app.session is not None:
+        while self.queued and self.answering is None and self.app.can_answer:
             conversation = self.queued[0].conversation
             typed = self._typed(conversation)
             await self._ask(self.queued.pop(0))
@@ -46,6 +46,9 @@ class Waiting(Talk):
             if self.answering is None:
                 self.give_back(conversation)
             self.show_lines()
+        lost = self.app.session is not None and not self.app.can_answer
+        if self.queued and self.answering is None and lost and not self.app.loading:
+            self.open_again()
 
     def take_back(self) -> bool:
         """The last question that waits here, to where one types; whether there was one."""

@@ -29,4 +29,5 @@ class FittedTable(DataTable[Content]):
         for column in self.ordered_columns:
             if column.key.value == self._elastic:
                 column.width = self._cells_of[self._elastic] + max(0, room)
+        self._update_count += 1  # what is drawn already is of the width before
         self.refresh(layout=True)

@@ -6,6 +6,9 @@ screen laid out twice, whenever the focus goes elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from textual import events
 from textual.content import Content
 from textual.screen import Screen
@@ -13,11 +16,20 @@ from textual.style import Style
 from textual.widget import Widget
 
 _KEY, _LABEL = "bold $footer-key-foreground", "$footer-description-foreground"
+_ALL = "f1"
+"""It opens the page of all keys, on each screen."""
+
+
+class _Row(NamedTuple):
+    key: str
+    shown: str
+    label: str
+    enabled: bool  # whether it can be pressed
 
 
 class KeyLine(Widget, can_focus=False):
     """A click on a key presses it. Where there is less room the spaces go first, then the key of
-    the palette."""
+    the palette, then the last keys, all but the one of the page that has them all."""
 
     ALLOW_SELECT = False
     DEFAULT_CSS = """
@@ -47,15 +59,14 @@ class KeyLine(Widget, can_focus=False):
                     return Content.assemble(line, space, right)
             elif room >= 0:
                 return line
-        return line
+        return line if room >= 0 else _shortened(keys, width)
 
-    def _keys(self) -> tuple[list[tuple[str, str, str, bool]], tuple[str, str, str, bool] | None]:
-        """(key, as it is shown, label, whether it can be pressed) of each action that is shown, and
-        of the palette."""
-        shown: dict[str, tuple[str, str, str, bool]] = {}
+    def _keys(self) -> tuple[list[_Row], _Row | None]:
+        """Those of the actions that are shown, the nearest to the focus first; the palette's."""
+        shown: dict[str, _Row] = {}
         palette = None
         for key, (_, binding, enabled, _) in self.screen.active_bindings.items():
-            row = (binding.key, self.app.get_key_display(binding), binding.description, enabled)
+            row = _Row(binding.key, self.app.get_key_display(binding), binding.description, enabled)
             if binding.show:
                 shown.setdefault(binding.action, row)
             elif self.app.ENABLE_COMMAND_PALETTE and key == self.app.COMMAND_PALETTE_BINDING:
@@ -66,6 +77,19 @@ class KeyLine(Widget, can_focus=False):
         if key := event.style.meta.get("key"):
             event.stop()
             self.app.simulate_key(key)
+
+
+def _shortened(keys: Sequence[_Row], width: int) -> Content:
+    """The first ones that have room beside the page of keys, whole."""
+    last = next((row for row in keys if row.key == _ALL), None)
+    kept = [row for row in keys if row is not last]
+    while True:
+        shown = [row for row in keys if row is last or row in kept]
+        line = Content("").join(_key(*each, "") for each in shown)
+        line += Content.styled("…", _LABEL)
+        if line.cell_length <= width or not kept:
+            return line
+        kept.pop()
 
 
 def _key(key: str, shown: str, label: str, enabled: bool, pad: str) -> Content:
