@@ -24,7 +24,7 @@ from localllm.server import errors
 from localllm.server.answering import Answering
 from localllm.server.lanes import client_gone
 from localllm.server.metrics import Metrics
-from localllm.server.shapes import Frame, usage
+from localllm.server.shapes import Frame, counts, usage
 
 PING_S = 15.0
 """A stream that is silent for so long says that it lives: proxies cut silent connections."""
@@ -99,10 +99,12 @@ class HttpAnswer(Watched):
         headers: dict[str, str],
         stream: bool,
         include_usage: bool = False,
+        usage_in_each: bool = False,
     ) -> None:
         super().__init__(answering, metrics, release, headers)
         self._frame, self._n, self._n_choices = frame, n, n * n_requests
         self._stream, self._include_usage = stream, include_usage
+        self._usage_in_each = usage_in_each
         self._used: list[Usage] = []
 
     async def work(self, send: Send) -> None:
@@ -128,18 +130,17 @@ class HttpAnswer(Watched):
 
     async def _events(self) -> AsyncIterator[bytes]:
         frame, shape = self._frame, self._frame.shape
-        pending: dict[str, Any] = {"usage": None} if self._include_usage else {}
         try:
             more = frame.more  # with the first event only
             for index in range(self._n_choices):
                 opening = shape.opening(index)
                 if opening is not None:
-                    yield event(frame.piece([opening], **pending, **more))
+                    yield event(frame.piece([opening], **self._so_far(), **more))
                     more = {}
             async for index, chunk in self._chunks():
                 for choice in (shape.begun(index), shape.piece(index, chunk)):
                     if choice is not None:
-                        yield event(frame.piece([choice], **pending, **more))
+                        yield event(frame.piece([choice], **self._so_far(), **more))
                         more = {}
             if self._include_usage:
                 yield event(frame.piece([], usage=usage(self._used)))
@@ -148,6 +149,12 @@ class HttpAnswer(Watched):
             yield b"data: " + errors.body(e) + b"\n\n"
             return
         yield DONE
+
+    def _so_far(self) -> dict[str, Any]:
+        if not self._usage_in_each:
+            return {"usage": None} if self._include_usage else {}
+        tally = self._answering.tally
+        return {"usage": counts(tally.prompt_tokens, tally.generated_tokens)}
 
     async def _chunks(self) -> AsyncIterator[tuple[int, Chunk]]:
         """(choice, chunk) as they come. Raises the error of a request that failed."""

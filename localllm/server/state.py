@@ -88,6 +88,7 @@ class Asked:
     n: int
     stream: bool
     include_usage: bool
+    usage_in_each: bool  # event of the stream, too: only what has come so far
     priority: int
     salt: bytes
     may_store: bool
@@ -155,8 +156,10 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     n = values.integer(body, "n", 1, 1, MAX_CHOICES)
     stream = values.flag(body, "stream", False)
     options = values.mapping(body, "stream_options")
-    usage_name = "stream_options.include_usage"
-    include_usage = values.flag({usage_name: options.get("include_usage")}, usage_name, False)
+    include_usage, in_each = (
+        values.flag({f"stream_options.{name}": options.get(name)}, f"stream_options.{name}", False)
+        for name in ("include_usage", "continuous_usage_stats")
+    )
     caching = values.flag(body, "cache_prompt", True)
     salt = http.state.caller + values.text(body, "cache_salt", "", 1024).encode()
     if not caching:
@@ -174,6 +177,7 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
         n=n,
         stream=stream,
         include_usage=include_usage,
+        usage_in_each=include_usage and in_each,
         priority=priority,
         salt=hashlib.blake2b(salt, digest_size=32).digest() if salt else b"",
         may_store=caching and store,
@@ -215,6 +219,7 @@ def answer_of(
         headers=asked.headers,
         stream=asked.stream,
         include_usage=asked.include_usage,
+        usage_in_each=asked.usage_in_each,
     )
 
 

@@ -44,7 +44,7 @@ _FLAG = {"type": ["boolean", "null"]}
 _TEXT = {"type": ["string", "null"]}
 
 
-def _rows(effect: str, names: str, note: str = "") -> list[Field]:
+def _rows(effect: str, names: str, note: str) -> list[Field]:
     return [Field(name, effect, note) for name in names.split()]
 
 
@@ -73,7 +73,7 @@ _SHARED: list[Field] = [
     Field(
         "stream_options",
         ACTED,
-        "include_usage: a last event with the counts.",
+        "include_usage: a last event with the counts; continuous_usage_stats: counts in each.",
         schema={"type": ["object", "null"]},
     ),
     Field("n_probs", ACTED, "llama-server's name of top_logprobs.", schema=_INTEGER),
@@ -151,9 +151,23 @@ _SHARED: list[Field] = [
     *_rows(
         WITHOUT_EFFECT,
         "id_slot slot_id n_cache_reuse n_indent timings_per_token "
-        "return_progress sse_ping_interval backend_sampling t_max_prompt_ms",
+        "return_progress sse_ping_interval backend_sampling t_max_prompt_ms verbose",
         "of llama-server",
     ),
+    *_rows(
+        WITHOUT_EFFECT,
+        "chat_format chat_parser generation_prompt message_delimiters preserved_tokens",
+        "how llama-server finds the parts of an answer",
+    ),
+    Field("reasoning_budget_tokens", REFUSED, "use reasoning_effort", (-1,)),
+    Field("thinking_budget_tokens", REFUSED, "use reasoning_effort", (-1,)),
+    *_rows(
+        WITHOUT_EFFECT,
+        "reasoning_budget_message reasoning_budget_start_tag reasoning_budget_end_tag "
+        "reasoning_budget_end_tags",
+        "nothing without reasoning_budget_tokens",
+    ),
+    Field("grammar_type", WITHOUT_EFFECT, "nothing without grammar"),
     Field("min_keep", REFUSED, "samplers keep at least one token", (0, 1)),
     Field("t_max_predict_ms", REFUSED, "use max_tokens", (0,)),
     Field("post_sampling_probs", REFUSED, _LOGPROBS),
@@ -165,9 +179,12 @@ _SHARED: list[Field] = [
     Field("return_tokens", REFUSED, "use return_token_ids"),
     Field("adaptive_target", REFUSED, "there is no such sampler here", (-1, -1.0)),
     Field("adaptive_decay", WITHOUT_EFFECT, "nothing without adaptive_target"),
-    Field("speculative.n_max", WITHOUT_EFFECT, "changes only the speed"),
-    Field("speculative.n_min", WITHOUT_EFFECT, "changes only the speed"),
-    Field("speculative.p_min", WITHOUT_EFFECT, "changes only the speed"),
+    *_rows(
+        WITHOUT_EFFECT,
+        "speculative.n_max speculative.n_min speculative.p_min speculative.type "
+        "speculative.ngram_size_n speculative.ngram_size_m speculative.ngram_min_hits",
+        "changes only the speed",
+    ),
 ]
 
 CHAT: dict[str, Field] = {
@@ -245,8 +262,17 @@ COMPLETIONS: dict[str, Field] = {
         Field("prompt_embeds", REFUSED, "a prompt is a text or token ids"),
         Field("input_extra", REFUSED, "filling a gap is not served yet"),
         Field("return_routed_experts", REFUSED, "of vLLM"),
+        *_rows(
+            WITHOUT_EFFECT,
+            "reasoning_format reasoning_control parse_tool_calls continue_final_message",
+            "of chats",
+        ),
     ]
 }
+
+
+#: What `stream_options` may hold; OpenAI's include_obfuscation has no effect here.
+_STREAM_OPTIONS = ("include_usage", "continuous_usage_stats", "include_obfuscation")
 
 
 def unknown(body: Mapping[str, Any], table: Mapping[str, Field], *, strict: bool) -> list[str]:
@@ -259,6 +285,9 @@ def unknown(body: Mapping[str, Any], table: Mapping[str, Field], *, strict: bool
                 f"{name} is not supported: {row.note}", param=name, code="unsupported_parameter"
             )
     names = [name for name in body if name not in table]
+    options = body.get("stream_options")
+    if isinstance(options, dict):
+        names += [f"stream_options.{name}" for name in options if name not in _STREAM_OPTIONS]
     if strict and names:
         raise RequestError(
             f"there is no field {names[0][:80]!a}",
