@@ -24,7 +24,8 @@ REFUSED = "refused"
 @dataclass(frozen=True)
 class Field:
     """A row. note: what it does, or for a refused one what it would need. harmless: of a refused
-    one, the values that ask for nothing; None, False, 0 and what is empty never do."""
+    one, the values that ask for nothing; None and what is empty never do, nor False, unless True
+    is harmless."""
 
     name: str
     effect: str
@@ -33,7 +34,9 @@ class Field:
     schema: Mapping[str, Any] | None = None  # JSON schema, for the OpenAPI description
 
     def asks_for_nothing(self, value: Any) -> bool:
-        if value is None or value is False or value in ([], {}, ""):
+        if value is False:
+            return not any(each is True for each in self.harmless)
+        if value is None or value in ([], {}, ""):
             return True
         return any(type(value) is type(each) and value == each for each in self.harmless)
 
@@ -270,6 +273,40 @@ COMPLETIONS: dict[str, Field] = {
     ]
 }
 
+
+_MODEL = _SHARED[0]
+
+TOKENIZE: dict[str, Field] = {
+    row.name: row
+    for row in [
+        _MODEL,
+        Field("content", ACTED, "A text, as llama-server has it.", schema={"type": "string"}),
+        Field("add_special", ACTED, "With content: tokens around the text.", schema=_FLAG),
+        Field("with_pieces", ACTED, "With content: also the text of each token.", schema=_FLAG),
+        Field("parse_special", ACTED, "false: names of control tokens are text.", schema=_FLAG),
+        Field("prompt", ACTED, "A text, as vLLM has it.", schema={"type": "string"}),
+        Field("add_special_tokens", ACTED, "With prompt: tokens around the text.", schema=_FLAG),
+        Field("return_token_strs", ACTED, "Also the text of each token.", schema=_FLAG),
+        CHAT["messages"],
+        *(CHAT[name] for name in ("reasoning_effort", "chat_template_kwargs")),
+        *(CHAT[name] for name in ("tools", "chat_template", "add_generation_prompt")),
+        CHAT["continue_final_message"],
+        *(CHAT[name] for name in ("media_io_kwargs", "mm_processor_kwargs")),
+    ]
+}
+
+DETOKENIZE: dict[str, Field] = {
+    row.name: row
+    for row in [
+        _MODEL,
+        Field(
+            "tokens",
+            ACTED,
+            "Their ids.",
+            schema={"type": "array", "items": {"type": "integer"}},
+        ),
+    ]
+}
 
 #: What `stream_options` may hold; OpenAI's include_obfuscation has no effect here.
 _STREAM_OPTIONS = ("include_usage", "continuous_usage_stats", "include_obfuscation")
