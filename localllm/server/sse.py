@@ -21,9 +21,9 @@ from localllm.engine.exchange import Chunk
 from localllm.engine.request import Finished, PromptLogprobs, Usage
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.server import errors
-from localllm.server.answering import Answering
 from localllm.server.lanes import client_gone
 from localllm.server.metrics import Metrics
+from localllm.server.request_group import RequestGroup
 from localllm.server.shapes import Frame, counts, usage
 
 PING_S = 15.0
@@ -46,20 +46,20 @@ class Watched(Response):
 
     def __init__(
         self,
-        answering: Answering,
+        group: RequestGroup,
         metrics: Metrics,
         release: Callable[[], None],
         headers: dict[str, str],
     ) -> None:
         super().__init__(headers=headers)
-        self._answering, self._metrics, self._release = answering, metrics, release
+        self._group, self._metrics, self._release = group, metrics, release
         self._more_headers = headers
 
     async def work(self, send: Send) -> None:
         raise NotImplementedError
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["tally"] = self._answering.tally
+        scope["state"]["tally"] = self._group.tally
         work = asyncio.create_task(self.work(send))
         gone = asyncio.create_task(client_gone(receive))
         try:
@@ -67,7 +67,7 @@ class Watched(Response):
             if not work.done():
                 self._metrics.disconnects += 1
         finally:
-            self._answering.cancel()
+            self._group.cancel()
             work.cancel()
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
@@ -78,7 +78,7 @@ class Watched(Response):
     def noted(self, error: Exception) -> errors.Kind:
         """How an error is answered; our own faults are logged, without what was asked."""
         kind = errors.kind_of(error)
-        self._answering.tally.error = kind.code
+        self._group.tally.error = kind.code
         if not isinstance(error, LocalLLMError):
             log.error("a fault while answering", exc_info=error)
         return kind
@@ -89,7 +89,7 @@ class HttpAnswer(Watched):
 
     def __init__(
         self,
-        answering: Answering,
+        group: RequestGroup,
         frame: Frame,
         metrics: Metrics,
         release: Callable[[], None],
@@ -101,7 +101,7 @@ class HttpAnswer(Watched):
         include_usage: bool = False,
         usage_in_each: bool = False,
     ) -> None:
-        super().__init__(answering, metrics, release, headers)
+        super().__init__(group, metrics, release, headers)
         self._frame, self._n, self._n_choices = frame, n, n * n_requests
         self._stream, self._include_usage = stream, include_usage
         self._usage_in_each = usage_in_each
@@ -153,12 +153,12 @@ class HttpAnswer(Watched):
     def _so_far(self) -> dict[str, Any]:
         if not self._usage_in_each:
             return {"usage": None} if self._include_usage else {}
-        tally = self._answering.tally
+        tally = self._group.tally
         return {"usage": counts(tally.prompt_tokens, tally.generated_tokens)}
 
     async def _chunks(self) -> AsyncIterator[tuple[int, Chunk]]:
         """(choice, chunk) as they come. Raises the error of a request that failed."""
-        async for number, each in self._answering.events():
+        async for number, each in self._group.events():
             if isinstance(each, Finished):
                 self._used.append(each.usage)
                 continue

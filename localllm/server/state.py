@@ -18,11 +18,11 @@ from localllm import paths
 from localllm.engine.transcript_files import TranscriptFiles
 from localllm.engine.transcripts import Transcripts
 from localllm.server import json_body
-from localllm.server.answering import Answering
 from localllm.server.lanes import LARGE_BYTES, Check, ClientLeftError, Lanes, client_gone
 from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
+from localllm.server.request_group import RequestGroup
 from localllm.server.schema import fields, values
 from localllm.server.schema.fields import Field
 from localllm.server.shapes import Frame, Shape
@@ -51,11 +51,11 @@ class ServerState:
     transcripts: Transcripts = field(default_factory=_transcripts)
     lanes: Lanes = field(default_factory=Lanes)
     _named: set[str] = field(default_factory=set)
-    _running: WeakSet[Answering] = field(default_factory=WeakSet)
+    _running: WeakSet[RequestGroup] = field(default_factory=WeakSet)
 
-    def answering(self, lease: Lease) -> Answering:
+    def group(self, lease: Lease) -> RequestGroup:
         """For the requests behind one HTTP request."""
-        made = Answering(lease.service, self.metrics, lease.shown)
+        made = RequestGroup(lease.service, self.metrics, lease.shown)
         self._running.add(made)
         return made
 
@@ -203,14 +203,14 @@ async def answered(
 def answer_of(
     state: ServerState,
     asked: Asked,
-    answering: Answering,
+    group: RequestGroup,
     shape: Shape,
     more: dict[str, Any],
     n_requests: int = 1,
 ) -> HttpAnswer:
     """The answer of started requests. more: further fields of it."""
     return HttpAnswer(
-        answering,
+        group,
         Frame(shape, asked.lease.name, more),
         state.metrics,
         asked.lease.release,

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 
 from localllm.engine.request import LoadedModel, Request
-from localllm.engine.transcripts import Asked as Transcribed
+from localllm.engine.transcripts import Transcribed
 from localllm.errors import UnsupportedError
 from localllm.server import truncate
 from localllm.server.errors import RequestError
@@ -83,8 +83,8 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         prompt_logprobs=of_prompt,
     )
     told = partial(transcripts.add_answer, transcribed) if asked.may_store else None
-    answering = state.answering(asked.lease)
-    answering.start([request], told)
+    group = state.group(asked.lease)
+    group.start([request], told)
     wishes = Wishes(
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,
@@ -98,7 +98,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         more["truncated"] = fitted.cut.document()
     if asked.token_ids:
         more["prompt_token_ids"] = list(ids)
-    return answer_of(state, asked, answering, ChatShape(wishes), more)
+    return answer_of(state, asked, group, ChatShape(wishes), more)
 
 
 def _prompt(
