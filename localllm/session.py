@@ -161,16 +161,16 @@ class Session:
         marked, pictures = take_pictures(messages, self._engine)
         prompt = with_pictures(template.prompt(marked, go_on=go_on, **options), pictures)
         self.notes += prompt.repairs
-        asked = self._transcripts.ids_of(prompt)
+        transcribed = self._transcripts.ids_of(prompt)
         yield from self._answer(
             Question(
-                asked.ids,
+                transcribed.ids,
                 params,
                 title=title_of(messages),
                 reasoning=template.reasoning,
                 opened=prompt.opens_reasoning,
                 within=prompt.goes_on,
-                asked=asked,
+                transcribed=transcribed,
             )
         )
 
@@ -362,8 +362,8 @@ class Session:
     def _keep(self, question: Question, given: list[Chunk]) -> None:
         """Makes the record of an answer, and what the next turn can build on."""
         token_ids = tuple(token for chunk in given for token in chunk.token_ids)
-        if question.asked is not None:
-            self._transcripts.add_answer(question.asked, token_ids)
+        if question.transcribed is not None:
+            self._transcripts.add_answer(question.transcribed, token_ids)
         self.answer = Answer(
             fingerprint=self._fingerprint(question.params.changed(), question.prompt),
             model=self._label,

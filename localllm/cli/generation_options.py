@@ -10,7 +10,7 @@ import click
 
 from localllm.cli.options import ParamType
 from localllm.errors import ArgumentError
-from localllm.params import COMMON, DEFAULT_WORDS, PARAMETERS, Parameter
+from localllm.params import COMMON, DEFAULT_WORDS, PARAMETERS, Parameter, find
 from localllm.params import THINK as THINK
 
 _METAVARS: dict[Any, str] = {
@@ -48,6 +48,27 @@ class ParameterValue(ParamType):
             option = param.opts[-1] if param is not None else self.row.name
             message = e.message.removeprefix(self.row.name)
             raise ArgumentError(f"{option}{message}", e.hint) from None
+
+
+class SamplingDefault(ParamType):
+    """NAME=VALUE of any parameter: its name here, and its value."""
+
+    name = "parameter"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, object]:
+        if isinstance(value, tuple):
+            return value
+        option = param.opts[-1] if param is not None else "parameter"
+        name, equals, text = str(value).partition("=")
+        try:
+            row = find(name)
+            if not equals or row.name == "logprobs":
+                raise ArgumentError(f"{value[:80]!a} is no NAME=VALUE", "As in temperature=0.6.")
+            return row.name, row.parse(text)
+        except ArgumentError as e:
+            raise ArgumentError(f"{option}: {e.message}", e.hint) from None
 
 
 class SectionOption(click.Option):

@@ -18,6 +18,7 @@ from localllm import paths
 from localllm.cli import opening, output
 from localllm.cli.api_keys import SHORTEST, read_named_keys
 from localllm.cli.finding import Found, hints
+from localllm.cli.generation_options import SamplingDefault
 from localllm.cli.interrupt import Interrupts, exit_at_once
 from localllm.cli.loading_options import ENGINES, template_text
 from localllm.cli.options import ModelName, Number, machine_options
@@ -109,6 +110,10 @@ class ServeCommand(click.Command):
 @click.option(
     "--kv-type", type=click.Choice(["f16", "q8_0"]), default="f16", show_default=True,
     help="How the context is kept in memory.",
+)  # fmt: skip
+@click.option(
+    "--sampling", metavar="NAME=VALUE", multiple=True, type=SamplingDefault(),
+    help="A parameter of answers where a request has none, as temperature=0.6. Several may be.",
 )  # fmt: skip
 @click.option("--mmap", is_flag=True, help="Read weights from the file as needed: slower.")
 @tier_options
@@ -220,8 +225,11 @@ def _manager(found: list[Found], names: tuple[str, ...], options: dict[str, Any]
     room = Room(room.memory_bytes, min(budget, room.free_bytes or budget))
     ids = _ids(found)
     items = [_item(each, names or (id,), opened) for each, id in zip(found, ids, strict=True)]
+    sampling = dict(options["sampling"])
     loader = FileLoader(options["max_queue"], options["parallel"], notice)
-    manager = Manager(Shelf(items, opened), loader, budget, DEFAULT_S if keep_s is None else keep_s)
+    shelf = Shelf(items, opened, sampling)
+    items = shelf.items() if items else []
+    manager = Manager(shelf, loader, budget, DEFAULT_S if keep_s is None else keep_s)
     if not items:
         return manager
     first = items[0]

@@ -1,8 +1,4 @@
-"""Flags of `vllm serve` and `llama-server` that `localllm serve` understands: one table.
-
-A flag becomes one of ours, or says in one line why it has no meaning here. One that asks for what
-this server cannot do is an error.
-"""
+"""Command lines of `vllm serve` and `llama-server` in our own flags, by `serve_flag_table.py`."""
 
 from __future__ import annotations
 
@@ -10,165 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from localllm.cli.serve_flag_table import FLAGS, VARIABLES, Flag
 from localllm.errors import ArgumentError
 
-
-@dataclass(frozen=True)
-class Flag:
-    """A row. to: our option that takes its value. value: "" for none, "one", "many" (up to the
-    next flag), "maybe" (a word of `words`). say: why it has no meaning. fails: why it cannot be
-    done. words: values and what they mean for `to`."""
-
-    names: str
-    value: str = "one"
-    to: str = ""
-    say: str = ""
-    fails: str = ""
-    words: tuple[tuple[str, str], ...] = ()
-
-
-_TYPES = tuple((w, "f16") for w in ("auto", "f16", "float16", "bfloat16", "bf16")) + tuple(
-    (w, "q8_0") for w in ("q8_0", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
-)
-_SWITCH = (("on", ""), ("off", ""), ("auto", ""), ("0", ""), ("1", ""))
 _HUB = "hf.co/"
-_CPU = "the model is computed on the CPU"
-_BATCH = "the engine chooses the size of its batches itself"
-_SPECULATION = "there is no speculation yet; answers are the same without"
-_QUANTIZED = "a GGUF file says itself how it is quantized"
-_CACHE = "what was computed of a prompt is kept as long as there is room"
-_TOOLS = "tools are not served yet; a request with tools is refused"
-
-FLAGS: tuple[Flag, ...] = (
-    # Ours under another name
-    Flag("--max-model-len -c --ctx-size", to="--ctx"),
-    Flag("--kv-cache-dtype -ctk --cache-type-k -ctv --cache-type-v", to="--kv-type", words=_TYPES),
-    Flag("--served-model-name", "many", to="--name"),
-    Flag("--alias -a", to="--name"),
-    Flag("--api-key-file", to="--api-key=@"),
-    Flag("--chat-template --chat-template-file", to="--template"),
-    Flag("--allowed-origins", to="--cors-origin"),
-    Flag("--ssl-certfile --ssl-cert-file", to="--tls-cert"),
-    Flag("--ssl-keyfile --ssl-key-file", to="--tls-key"),
-    Flag("-t", to="--threads"),
-    Flag("--swap-space", to="--swap-space"),
-    Flag("--parallel --max-num-seqs -np", to="--parallel", words=(("-1", ""), ("auto", ""))),
-    Flag("-m --model -hf -hfr --hf-repo", to="NAME"),
-    Flag("-hff --hf-file", to="FILE"),
-    # Without a meaning here
-    Flag("--gpu-memory-utilization", say=f"{_CPU}; localllm plan shows the memory it takes"),
-    Flag("-ngl --gpu-layers --n-gpu-layers", say=_CPU),
-    Flag("--device --main-gpu -mg --split-mode -sm --tensor-split -ts", say=_CPU),
-    Flag("--max-num-batched-tokens -b --batch-size -ub --ubatch-size", say=_BATCH),
-    Flag("--enable-chunked-prefill -cb --cont-batching --no-cont-batching", "", say=_BATCH),
-    Flag("--enable-prefix-caching", "", say=_CACHE),
-    Flag("--no-enable-prefix-caching", "", say=f"{_CACHE}; a request can send store: false"),
-    Flag("-kvu --kv-unified", "", say="there is one pool for all requests"),
-    Flag("-cram --cache-ram", say=_CACHE),
-    Flag("--slot-save-path", say="there are no slots to save"),
-    Flag("--block-size", say="blocks hold 32 tokens"),
-    Flag("--speculative-model --num-speculative-tokens --speculative-config", say=_SPECULATION),
-    Flag("-md --model-draft --spec-type --spec-draft-n-max --draft-max", say=_SPECULATION),
-    Flag("--quantization -q --dtype --load-format", say=_QUANTIZED),
-    Flag("--seed", say="a request says its seed, or gets a new one"),
-    Flag("-tb --threads-batch", say="--threads counts for prompts too"),
-    Flag("-fa --flash-attn", "maybe", say="there is one kind of attention", words=_SWITCH),
-    Flag("--jinja --no-jinja", "", say="chat templates are always run as they are"),
-    Flag("--reasoning-format --reasoning-parser", say="reasoning comes as reasoning_content"),
-    Flag("--reasoning-budget", say="a request says its reasoning_effort"),
-    Flag("--chat-template-kwargs", say="a request sends its chat_template_kwargs"),
-    Flag("--metrics --no-webui --no-ui", "", say="/metrics is always there, a web UI never"),
-    Flag("--no-mmap", "", say="weights are read into memory unless --mmap is given"),
-    Flag("--mlock", "", say="memory is not locked"),
-    Flag("--load-mode", say="weights are read into memory unless --mmap is given"),
-    Flag("--trust-remote-code", "", say="no code that comes with a model is run"),
-    Flag("--enforce-eager", "", say="there are no graphs to capture"),
-    Flag("--disable-log-requests --no-enable-log-requests --disable-log-stats", "",
-         say="prompts are never logged"),
-    Flag("--uvicorn-log-level", say="there is no log of requests"),
-    Flag("--enable-auto-tool-choice", "", say=_TOOLS),
-    Flag("--tool-call-parser", say=_TOOLS),
-    Flag("--tensor-parallel-size -tp", words=(("1", ""),), say="there is one machine",
-         fails="above 1 it needs the vLLM engine, which this build does not have"),
-    Flag("--pipeline-parallel-size -pp", words=(("1", ""),), say="there is one machine",
-         fails="above 1 it needs the vLLM engine, which this build does not have"),
-    Flag("--data-parallel-size -dp", words=(("1", ""),), say="there is one machine",
-         fails="above 1 it needs the vLLM engine, which this build does not have"),
-    Flag("--enable-expert-parallel --disable-custom-all-reduce --async-scheduling "
-         "--no-async-scheduling --disable-frontend-multiprocessing", "",
-         say="there is one machine"),
-    Flag("--distributed-executor-backend --cpu-offload-gb --num-gpu-blocks-override "
-         "--compilation-config -cc -O --max-seq-len-to-capture --attention-backend", say=_CPU),
-    Flag("--tokenizer --tokenizer-mode --config-format --hf-overrides --revision --task --runner "
-         "--generation-config --override-generation-config", say="a GGUF file holds all of it"),
-    Flag("--download-dir", say="models lie where LOCALLLM_HOME says"),
-    Flag("--language-model-only", "", say="only text is served yet"),
-    Flag("--limit-mm-per-prompt --mm-processor-kwargs", say="only text is served yet"),
-    Flag("--default-chat-template-kwargs", say="a request sends its chat_template_kwargs"),
-    Flag("--chat-template-content-format", say="texts and lists of parts are both taken"),
-    Flag("--enable-reasoning", "", say="reasoning comes as reasoning_content"),
-    Flag("--guided-decoding-backend --structured-outputs-config",
-         say="constrained output is not served yet; a request for it is refused"),
-    Flag("--enable-log-requests --enable-log-outputs", "", say="prompts are never logged"),
-    Flag("--max-log-len --middleware", say="prompts are never logged, and no code is added"),
-    Flag("--disable-uvicorn-access-log --enable-prompt-tokens-details", "",
-         say="there is no log of requests, and cached tokens are always counted"),
-    Flag("-n --predict --n-predict", say="a request says its max_tokens"),
-    Flag("--slots --no-slots --no-warmup --warmup", "", say="there are no slots and no warmup"),
-    Flag("--log-disable -v --verbose --log-verbose", "", say="--log-format says what is logged"),
-    Flag("--max-logprobs", say="a request may ask for as many as OpenAI's API allows"),
-    Flag("-to --timeout", say="slow clients are let go after a time that is fixed"),
-    # What cannot be done
-    Flag("--enable-lora", "", fails="there are no adapters yet"),
-    Flag("--lora --lora-modules --lora-scaled", fails="there are no adapters yet"),
-    Flag("--mmproj -mm", fails="pictures are not served yet"),
-)  # fmt: skip
-
-#: Variables of llama-server, each with the flag that it stands for.
-VARIABLES = {
-    "LLAMA_ARG_MODEL": "--model",
-    "LLAMA_ARG_HF_REPO": "--hf-repo",
-    "LLAMA_ARG_HF_FILE": "--hf-file",
-    "LLAMA_ARG_HOST": "--host",
-    "LLAMA_ARG_PORT": "--port",
-    "LLAMA_ARG_CTX_SIZE": "--ctx-size",
-    "LLAMA_ARG_N_PREDICT": "--n-predict",
-    "LLAMA_ARG_BATCH": "--batch-size",
-    "LLAMA_ARG_UBATCH": "--ubatch-size",
-    "LLAMA_ARG_N_GPU_LAYERS": "--n-gpu-layers",
-    "LLAMA_ARG_DEVICE": "--device",
-    "LLAMA_ARG_MAIN_GPU": "--main-gpu",
-    "LLAMA_ARG_SPLIT_MODE": "--split-mode",
-    "LLAMA_ARG_TENSOR_SPLIT": "--tensor-split",
-    "LLAMA_ARG_N_PARALLEL": "-np",
-    "LLAMA_ARG_THREADS": "-t",
-    "LLAMA_ARG_CONT_BATCHING": "--cont-batching",
-    "LLAMA_ARG_FLASH_ATTN": "--flash-attn",
-    "LLAMA_ARG_KV_UNIFIED": "--kv-unified",
-    "LLAMA_ARG_CACHE_RAM": "--cache-ram",
-    "LLAMA_ARG_CACHE_TYPE_K": "--cache-type-k",
-    "LLAMA_ARG_CACHE_TYPE_V": "--cache-type-v",
-    "LLAMA_ARG_LOAD_MODE": "--load-mode",
-    "LLAMA_ARG_ALIAS": "--alias",
-    "LLAMA_ARG_JINJA": "--jinja",
-    "LLAMA_ARG_CHAT_TEMPLATE": "--chat-template",
-    "LLAMA_ARG_CHAT_TEMPLATE_FILE": "--chat-template-file",
-    "LLAMA_ARG_CHAT_TEMPLATE_KWARGS": "--chat-template-kwargs",
-    "LLAMA_ARG_THINK": "--reasoning-format",
-    "LLAMA_ARG_THINK_BUDGET": "--reasoning-budget",
-    "LLAMA_ARG_MMPROJ": "--mmproj",
-    "LLAMA_ARG_SPEC_DRAFT_MODEL": "--model-draft",
-    "LLAMA_ARG_SPEC_DRAFT_N_MAX": "--spec-draft-n-max",
-    "LLAMA_ARG_SPEC_TYPE": "--spec-type",
-    "LLAMA_ARG_ENDPOINT_METRICS": "--metrics",
-    "LLAMA_ARG_ENDPOINT_SLOTS": "--slots",
-    "LLAMA_ARG_TIMEOUT": "--timeout",
-    "LLAMA_ARG_SSL_CERT_FILE": "--ssl-cert-file",
-    "LLAMA_ARG_SSL_KEY_FILE": "--ssl-key-file",
-    "LLAMA_ARG_API_KEY_FILE": "--api-key-file",
-    "LLAMA_API_KEY": "--api-key",
-}
-
 _BY_NAME = {name: flag for flag in FLAGS for name in flag.names.split()}
 
 
@@ -209,6 +50,9 @@ def _with_variables(given: Translated, environ: Mapping[str, str]) -> Translated
             model = model or found.args[0]
         elif found.args[:1] == [value]:
             raise ArgumentError(f"{variable}: {value[:40]!a} is no value of {name}")
+        elif found.args[:1] == ["--sampling"]:
+            args = found.args + args  # the last one of a parameter counts
+            notes.append(f"{variable} is taken as {name}")
         elif found.args and found.args[0].partition("=")[0] not in options:
             args += found.args
             notes.append(f"{variable} is taken as {name}")
@@ -282,6 +126,8 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
     if flag.to == "NAME":
         hub = name in ("-hf", "-hfr", "--hf-repo")
         return [f"{_HUB}{values[0]}" if hub else values[0]]
+    if flag.to.startswith("--sampling"):
+        return _sampling(flag, name, values)
     if flag.to == "--ctx":
         return _context(flag, values[0])
     if flag.to == "--parallel":  # -1 and auto are what it is anyway
@@ -298,9 +144,29 @@ def _ours(flag: Flag, name: str, values: list[str]) -> list[str]:
         values = [f"{value}GiB" if value[-1:].isdigit() else value for value in values]
     if name == "--allowed-origins":
         values = _json_list(name, values[0])
+    if name == "--cors-origins":
+        values = values[0].split(",")
     if flag.to.endswith("@"):
         return [f"{flag.to}{value}" for value in values]
     return [word for value in values for word in (flag.to, value)]
+
+
+def _sampling(flag: Flag, name: str, values: list[str]) -> list[str]:
+    words, parameter = dict(flag.words), flag.to.partition(" ")[2]
+    if parameter:
+        value = words.get(values[0], values[0]) if values else "true"
+        return ["--sampling", f"{parameter}={value.replace(';', ',')}"]
+    try:
+        given = json.loads(values[0])
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise ArgumentError(f"{name}: {values[0][:40]!a} is no JSON object")
+    pairs = (
+        (key, value if isinstance(value, str) else json.dumps(value))
+        for key, value in given.items()
+    )
+    return [word for key, value in pairs for word in ("--sampling", f"{key}={value}")]
 
 
 def _context(flag: Flag, value: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localllm.engine.transcripts import Asked
+    from localllm.engine.transcripts import Transcribed
     from localllm.params import GenerateParams
     from localllm.text.reasoning import ReasoningFormat
 
@@ -23,7 +23,7 @@ class Question:
     opened: bool = False  # the prompt ends inside a reasoning block
     within: bool = False  # it ends inside the text of an answer, which this one goes on with
     raw: bool = False  # a text to go on with, without a template
-    asked: Asked | None = None  # where the next prompt may go on from
+    transcribed: Transcribed | None = None  # where the next prompt may go on from
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from localllm.engine.answer import Answer
+from localllm.engine.answer_text import AnswerText
 from localllm.engine.engine import Engine
 from localllm.engine.exchange import Chunk, Question, Stats
 from localllm.engine.sampling import sampler_of
@@ -34,7 +34,7 @@ class Generation:
         question, stats = self._question, self._stats
         prompt, params = question.prompt, question.params
         sampler = sampler_of(params, self._tokenizer)
-        answer = Answer(
+        answer = AnswerText(
             self._tokenizer,
             params,
             self._engine.n_ctx - len(prompt),

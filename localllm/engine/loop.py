@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localllm.engine.answer import Answer
+from localllm.engine.answer_text import AnswerText
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
 from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve
 from localllm.engine.disk_tier import Fetch
@@ -47,7 +47,7 @@ class Choice(Entry):
 
     job: Job
     index: int
-    answer: Answer
+    answer: AnswerText
     sampler: Sampler
     mark: Mark | None = None  # what of it is in the prefix cache
     n_cached: int = 0  # tokens of the prompt that were there at its first begin
@@ -93,7 +93,7 @@ def job_of(
         seed = (request.params.seed + index) % 2**64
         sampler = sampler_of(dataclasses.replace(request.params, seed=seed), tokenizer)
         sampler.accept(request.prompt)
-        answer = Answer(
+        answer = AnswerText(
             tokenizer,
             request.params,
             n_ctx - len(request.prompt),

@@ -72,7 +72,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Transcribed:
     """A prompt's tokens, and its end, which the answer is added to.
 
     changed_at: how many tokens of it were taken over, where an answer that we gave after them has
@@ -99,7 +99,7 @@ class Transcripts:
 
     def ids_of(
         self, prompt: Prompt, salt: bytes = b"", *, keep: bool = True, model: str = ""
-    ) -> Asked:
+    ) -> Transcribed:
         """The prompt's tokens, with those of earlier answers in it as they were sampled. What one
         salt kept, no other one finds. keep: the next prompt may go on from here. model: the digest
         under which answers lie on the disk; "": they do not. May read a file."""
@@ -124,7 +124,7 @@ class Transcripts:
             if keep:
                 self._put(name, b"", found, was_answered=is_changed)
             break
-        asked = Asked(prompt, (), len(ids) if is_changed else None, text, model)
+        transcribed = Transcribed(prompt, (), len(ids) if is_changed else None, text, model)
         for n_characters, name in places[-2:]:  # before the words that call for an answer; the end
             if n_characters > n_known:
                 part = prompt.ids(n_known, n_characters)
@@ -132,15 +132,15 @@ class Transcripts:
                 if keep:
                     self._put(name, known, part)
                 n_known, known = n_characters, name
-        return dataclasses.replace(asked, ids=tuple(ids))
+        return dataclasses.replace(transcribed, ids=tuple(ids))
 
-    def add_answer(self, asked: Asked, token_ids: Iterable[int]) -> None:
+    def add_answer(self, transcribed: Transcribed, token_ids: Iterable[int]) -> None:
         """Adds what the model said, without the token that ended it: the template writes that."""
-        tokenizer, source = asked.prompt.tokenizer, asked.prompt.source
+        tokenizer, source = transcribed.prompt.tokenizer, transcribed.prompt.source
         ids = list(token_ids)
         if ids and ids[-1] in tokenizer.stop_ids:
             ids.pop()
-        end, text = asked._text.name(), asked._text.copy()
+        end, text = transcribed._text.name(), transcribed._text.copy()
         for control, run in itertools.groupby(ids, key=source.template_only.__contains__):
             if not control:
                 text.add(_text_of(run, tokenizer))
@@ -149,14 +149,14 @@ class Transcripts:
                 text.add_control(token)
                 text.add(_text_of([token], tokenizer))
         self._put(text.name(), end, ids, is_answer=True)
-        if self._files is None or not asked._model:
+        if self._files is None or not transcribed._model:
             return
-        self._files.keep(asked._model, text.name(), [*asked.ids, *ids])
+        self._files.keep(transcribed._model, text.name(), [*transcribed.ids, *ids])
         with self._lock:
             call = self._places[end].parent if end in self._places else b""
             before = self._ids_before(call)
         if before:
-            self._files.keep(asked._model, _answered(call), before)
+            self._files.keep(transcribed._model, _answered(call), before)
 
     def clear(self) -> None:
         with self._lock:

@@ -6,26 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localllm.engine.kv_tier import TierOptions
-from localllm.engine.machine import free_to_the_system
-from localllm.engine.memory_plan import N_SERVED, Blueprint, Room
-from localllm.engine.open import OpenOptions, beside_template, open_parts, plan_load
+# `X as X`: the command line sees the engine only through here.
+from localllm.engine.kv_tier import TierOptions as TierOptions
+from localllm.engine.machine import free_to_the_system as free_to_the_system
+from localllm.engine.memory_plan import N_SERVED, Blueprint
+from localllm.engine.memory_plan import Room as Room
+from localllm.engine.open import OpenOptions as OpenOptions
+from localllm.engine.open import beside_template, open_parts, plan_load
 from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Service
 from localllm.engine.serial import SerialService
 from localllm.engine.service import NativeService
 from localllm.errors import OutOfMemoryError, UnsupportedError
-
-__all__ = [
-    "ModelFile",
-    "Need",
-    "OpenOptions",
-    "Room",
-    "TierOptions",
-    "free_to_the_system",
-    "memory_need",
-    "open_service",
-]
 
 COMFORTABLE_CONTEXT = 8192
 """Other models are unloaded for one that would get a smaller context, if it can have more."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localllm.engine.request import LoadedModel, Request
-from localllm.engine.transcripts import Asked as Transcribed
-from localllm.engine.transcripts import Transcripts
+from localllm.engine.transcripts import Transcribed, Transcripts
 from localllm.errors import ArgumentError, UnsupportedError
 from localllm.params import GenerateParams
 from localllm.server import truncate

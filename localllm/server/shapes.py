@@ -223,14 +223,20 @@ class Frame:
         }
 
 
+def counts(n_prompt: int, n_generated: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_generated,
+        "total_tokens": n_prompt + n_generated,
+    }
+
+
 def usage(parts: Sequence[Usage]) -> dict[str, Any]:
     """The counts of an HTTP request, as a sum over its prompts."""
     prompt = sum(part.prompt_tokens for part in parts)
     generated = sum(part.generated_tokens for part in parts)
     return {
-        "prompt_tokens": prompt,
-        "completion_tokens": generated,
-        "total_tokens": prompt + generated,
+        **counts(prompt, generated),
         "prompt_tokens_details": {"cached_tokens": sum(part.cached_tokens for part in parts)},
         "completion_tokens_details": {
             "reasoning_tokens": sum(part.reasoning_tokens for part in parts)

@@ -42,10 +42,17 @@ class Item:
 
 class Shelf:
     """`own`: models that the server was started with. Without any: those of the store, as they are
-    at the moment, opened by `options`."""
+    at the moment, opened by `options`. sampling: parameters of answers, before what came with a
+    model."""
 
-    def __init__(self, own: Sequence[Item], options: OpenOptions | None = None) -> None:
-        self._own, self._options = tuple(own), options or OpenOptions()
+    def __init__(
+        self,
+        own: Sequence[Item],
+        options: OpenOptions | None = None,
+        sampling: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._options, self._sampling = options or OpenOptions(), sampling or {}
+        self._own = tuple(map(self._with_sampling, own))
 
     @property
     def first(self) -> Item | None:
@@ -59,7 +66,7 @@ class Shelf:
         """All of them. Reads the store's folder."""
         if self._own:
             return list(self._own)
-        return [stored(model, self._options) for model in _store().list() if not model.problem]
+        return [self._stored(model) for model in _store().list() if not model.problem]
 
     def find(self, name: str) -> Item:
         """The model of a name. A request never names a path. Raises `RequestError`."""
@@ -67,7 +74,7 @@ class Shelf:
             if name in item.names:
                 return item
         if not self._own and (model := _in_store(name)):
-            return replace(stored(model, self._options), names=(name,))
+            return replace(self._stored(model), names=(name,))
         known = [name for item in self.items() for name in item.names]
         there = f"There is: {', '.join(known[:5])}" if known else "localllm pull brings some here."
         raise RequestError(
@@ -78,6 +85,12 @@ class Shelf:
             status=404,
             type="not_found_error",
         )
+
+    def _stored(self, model: Model) -> Item:
+        return self._with_sampling(stored(model, self._options))
+
+    def _with_sampling(self, item: Item) -> Item:
+        return replace(item, sampling={**item.sampling, **self._sampling})
 
     def of_file(self, path: Path, beside: str) -> Item | None:
         """The model in a file with the template that comes with it, if that is how it is served:

@@ -21,10 +21,10 @@ from localllm.engine.exchange import Chunk
 from localllm.engine.request import Finished, PromptLogprobs, Usage
 from localllm.errors import CancelledError, LocalLLMError
 from localllm.server import errors
-from localllm.server.answering import Answering
 from localllm.server.lanes import client_gone
 from localllm.server.metrics import Metrics
-from localllm.server.shapes import Frame, usage
+from localllm.server.request_group import RequestGroup
+from localllm.server.shapes import Frame, counts, usage
 
 PING_S = 15.0
 """A stream that is silent for so long says that it lives: proxies cut silent connections."""
@@ -46,20 +46,20 @@ class Watched(Response):
 
     def __init__(
         self,
-        answering: Answering,
+        group: RequestGroup,
         metrics: Metrics,
         release: Callable[[], None],
         headers: dict[str, str],
     ) -> None:
         super().__init__(headers=headers)
-        self._answering, self._metrics, self._release = answering, metrics, release
+        self._group, self._metrics, self._release = group, metrics, release
         self._more_headers = headers
 
     async def work(self, send: Send) -> None:
         raise NotImplementedError
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["tally"] = self._answering.tally
+        scope["state"]["tally"] = self._group.tally
         work = asyncio.create_task(self.work(send))
         gone = asyncio.create_task(client_gone(receive))
         try:
@@ -67,7 +67,7 @@ class Watched(Response):
             if not work.done():
                 self._metrics.disconnects += 1
         finally:
-            self._answering.cancel()
+            self._group.cancel()
             work.cancel()
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
@@ -78,7 +78,7 @@ class Watched(Response):
     def noted(self, error: Exception) -> errors.Kind:
         """How an error is answered; our own faults are logged, without what was asked."""
         kind = errors.kind_of(error)
-        self._answering.tally.error = kind.code
+        self._group.tally.error = kind.code
         if not isinstance(error, LocalLLMError):
             log.error("a fault while answering", exc_info=error)
         return kind
@@ -89,7 +89,7 @@ class HttpAnswer(Watched):
 
     def __init__(
         self,
-        answering: Answering,
+        group: RequestGroup,
         frame: Frame,
         metrics: Metrics,
         release: Callable[[], None],
@@ -99,10 +99,12 @@ class HttpAnswer(Watched):
         headers: dict[str, str],
         stream: bool,
         include_usage: bool = False,
+        usage_in_each: bool = False,
     ) -> None:
-        super().__init__(answering, metrics, release, headers)
+        super().__init__(group, metrics, release, headers)
         self._frame, self._n, self._n_choices = frame, n, n * n_requests
         self._stream, self._include_usage = stream, include_usage
+        self._usage_in_each = usage_in_each
         self._used: list[Usage] = []
 
     async def work(self, send: Send) -> None:
@@ -128,18 +130,17 @@ class HttpAnswer(Watched):
 
     async def _events(self) -> AsyncIterator[bytes]:
         frame, shape = self._frame, self._frame.shape
-        pending: dict[str, Any] = {"usage": None} if self._include_usage else {}
         try:
             more = frame.more  # with the first event only
             for index in range(self._n_choices):
                 opening = shape.opening(index)
                 if opening is not None:
-                    yield event(frame.piece([opening], **pending, **more))
+                    yield event(frame.piece([opening], **self._so_far(), **more))
                     more = {}
             async for index, chunk in self._chunks():
                 for choice in (shape.begun(index), shape.piece(index, chunk)):
                     if choice is not None:
-                        yield event(frame.piece([choice], **pending, **more))
+                        yield event(frame.piece([choice], **self._so_far(), **more))
                         more = {}
             if self._include_usage:
                 yield event(frame.piece([], usage=usage(self._used)))
@@ -149,9 +150,15 @@ class HttpAnswer(Watched):
             return
         yield DONE
 
+    def _so_far(self) -> dict[str, Any]:
+        if not self._usage_in_each:
+            return {"usage": None} if self._include_usage else {}
+        tally = self._group.tally
+        return {"usage": counts(tally.prompt_tokens, tally.generated_tokens)}
+
     async def _chunks(self) -> AsyncIterator[tuple[int, Chunk]]:
         """(choice, chunk) as they come. Raises the error of a request that failed."""
-        async for number, each in self._answering.events():
+        async for number, each in self._group.events():
             if isinstance(each, Finished):
                 self._used.append(each.usage)
                 continue

@@ -18,11 +18,11 @@ from localllm import paths
 from localllm.engine.transcript_files import TranscriptFiles
 from localllm.engine.transcripts import Transcripts
 from localllm.server import json_body
-from localllm.server.answering import Answering
 from localllm.server.lanes import LARGE_BYTES, Check, ClientLeftError, Lanes, client_gone
 from localllm.server.manager import Manager
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
+from localllm.server.request_group import RequestGroup
 from localllm.server.schema import fields, values
 from localllm.server.schema.fields import Field
 from localllm.server.shapes import Frame, Shape
@@ -51,11 +51,11 @@ class ServerState:
     transcripts: Transcripts = field(default_factory=_transcripts)
     lanes: Lanes = field(default_factory=Lanes)
     _named: set[str] = field(default_factory=set)
-    _running: WeakSet[Answering] = field(default_factory=WeakSet)
+    _running: WeakSet[RequestGroup] = field(default_factory=WeakSet)
 
-    def answering(self, lease: Lease) -> Answering:
+    def group(self, lease: Lease) -> RequestGroup:
         """For the requests behind one HTTP request."""
-        made = Answering(lease.service, self.metrics, lease.shown)
+        made = RequestGroup(lease.service, self.metrics, lease.shown)
         self._running.add(made)
         return made
 
@@ -88,6 +88,7 @@ class Asked:
     n: int
     stream: bool
     include_usage: bool
+    usage_in_each: bool  # event of the stream, too: only what has come so far
     priority: int
     salt: bytes
     may_store: bool
@@ -155,8 +156,10 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
     n = values.integer(body, "n", 1, 1, MAX_CHOICES)
     stream = values.flag(body, "stream", False)
     options = values.mapping(body, "stream_options")
-    usage_name = "stream_options.include_usage"
-    include_usage = values.flag({usage_name: options.get("include_usage")}, usage_name, False)
+    include_usage, in_each = (
+        values.flag({f"stream_options.{name}": options.get(name)}, f"stream_options.{name}", False)
+        for name in ("include_usage", "continuous_usage_stats")
+    )
     caching = values.flag(body, "cache_prompt", True)
     salt = http.state.caller + values.text(body, "cache_salt", "", 1024).encode()
     if not caching:
@@ -174,6 +177,7 @@ async def read(http: HttpRequest, table: Mapping[str, Field]) -> Asked:
         n=n,
         stream=stream,
         include_usage=include_usage,
+        usage_in_each=include_usage and in_each,
         priority=priority,
         salt=hashlib.blake2b(salt, digest_size=32).digest() if salt else b"",
         may_store=caching and store,
@@ -199,14 +203,14 @@ async def answered(
 def answer_of(
     state: ServerState,
     asked: Asked,
-    answering: Answering,
+    group: RequestGroup,
     shape: Shape,
     more: dict[str, Any],
     n_requests: int = 1,
 ) -> HttpAnswer:
     """The answer of started requests. more: further fields of it."""
     return HttpAnswer(
-        answering,
+        group,
         Frame(shape, asked.lease.name, more),
         state.metrics,
         asked.lease.release,
@@ -215,6 +219,7 @@ def answer_of(
         headers=asked.headers,
         stream=asked.stream,
         include_usage=asked.include_usage,
+        usage_in_each=asked.usage_in_each,
     )
 
 

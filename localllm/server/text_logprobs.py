@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localllm.engine.answer import told
+from localllm.engine.answer_text import told
 from localllm.engine.exchange import Chunk, TokenLogprobs
 from localllm.engine.sampling import Sampled
 from localllm.text.tokenizer import Tokenizer

@@ -258,7 +258,22 @@ def test_tokens_there_and_back(http: httpx2.Client) -> None:
     assert counted["count"] == len(counted["tokens"]) == len(counted["token_strs"])
     whole = post(http, "/tokenize", {"messages": ASK["messages"]}).json()
     assert whole["count"] > 3 and whole["max_model_len"] == 512
+    counted = post(http, "/tokenize", {"messages": ASK["messages"], "new": 1, "tools": []})
+    assert counted.json() == whole and counted.headers["x-localllm-ignored"] == "new"
+    variables = {"chat_template_kwargs": {"unused": "x"}}
+    assert post(http, "/tokenize", {"messages": ASK["messages"], **variables}).json() == whole
+    deep: Any = "x"
+    for _ in range(60):
+        deep = [deep]
+    refused = {"tools": [{"type": "function"}], "continue_final_message": True,
+               "add_generation_prompt": False, "chat_template": "{{ x }}",
+               "reasoning_effort": "lots", "chat_template_kwargs": {"messages": []}}  # fmt: skip
+    for name, value in refused.items():
+        error = post(http, "/tokenize", {"messages": ASK["messages"], name: value})
+        assert error.status_code == 400 and error.json()["error"]["param"] == name
     for path, body in (
+        ("/tokenize", {"messages": [{"role": "user", "content": deep}]}),
+        ("/tokenize", {"messages": 1}),
         ("/tokenize", {}), ("/tokenize", {"content": 1}), ("/tokenize", {"messages": [1]}),
         ("/detokenize", {}), ("/detokenize", {"tokens": [-1]}), ("/detokenize", {"tokens": ["a"]}),
         ("/detokenize", {"tokens": [2**63]}), ("/detokenize", {"tokens": [True]}),

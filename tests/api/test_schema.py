@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx2
 import pytest
 from openai.types import completion_create_params as text_params
 from openai.types.chat import completion_create_params as chat_params
-from stand_ins.api_server import FakeService, Running
+from stand_ins.api_server import FakeService, Running, running
 
 from localllm.engine.request import LoadedModel
 from localllm.errors import (
@@ -30,14 +31,23 @@ stream stream_options temperature top_p use_beam_search top_k min_p repetition_p
 length_penalty stop_token_ids include_stop_str_in_output ignore_eos min_tokens skip_special_tokens
 spaces_between_special_tokens truncate_prompt_tokens prompt_logprobs allowed_token_ids bad_words
 echo add_special_tokens structured_outputs priority request_id return_tokens_as_token_ids
-return_token_ids cache_salt kv_transfer_params vllm_xargs logprobs"""
+return_token_ids cache_salt kv_transfer_params vllm_xargs logprobs watermarking truncation_side
+logprob_token_ids mm_processor_kwargs media_io_kwargs session_id routed_experts_prompt_start
+return_token_offsets return_mm_kwargs ec_transfer_params repetition_detection stream_interval
+thinking_token_budget"""
 LLAMA_SERVER = """n_predict temperature dynatemp_range dynatemp_exponent top_k top_p min_p typical_p
 repeat_penalty repeat_last_n presence_penalty frequency_penalty dry_multiplier dry_base
 dry_allowed_length dry_penalty_last_n dry_sequence_breakers xtc_probability xtc_threshold mirostat
 mirostat_tau mirostat_eta grammar json_schema seed ignore_eos logit_bias n_probs min_keep
 t_max_predict_ms id_slot cache_prompt n_cache_reuse n_keep n_cmpl n_indent return_tokens samplers
 timings_per_token return_progress sse_ping_interval post_sampling_probs response_fields lora stop
-stream"""
+stream verbose n_discard top_n_sigma adaptive_target adaptive_decay backend_sampling grammar_lazy
+grammar_triggers grammar_type preserved_tokens chat_format chat_parser generation_prompt
+message_delimiters reasoning_format reasoning_control reasoning_budget_tokens thinking_budget_tokens
+reasoning_budget_message reasoning_budget_start_tag reasoning_budget_end_tag
+reasoning_budget_end_tags parse_tool_calls continue_final_message echo speculative.type
+speculative.n_max speculative.n_min speculative.p_min speculative.ngram_size_n
+speculative.ngram_size_m speculative.ngram_min_hits"""
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,29 @@ def test_every_field_of_openai_is_known(table: dict[str, Any], params: Any) -> N
 @pytest.mark.parametrize("table", [fields.CHAT, fields.COMPLETIONS])
 def test_every_field_of_the_others_is_known(table: dict[str, Any], names: str) -> None:
     assert set(names.split()) <= set(table)
+
+
+def test_options_of_a_stream_are_known_too(fake_info: LoadedModel, http: httpx2.Client) -> None:
+    options: dict[str, Any] = {"include_usage": True, "continuous_usage_stats": True, "new": 1}
+    body = {
+        "messages": [{"role": "user", "content": "say abc"}],
+        "stream": True,
+        "stream_options": options,
+    }
+    answer = http.post("/v1/chat/completions", json=body)
+    assert answer.headers["x-localllm-ignored"] == "stream_options.new"
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+    used = [json.loads(line)["usage"] for line in lines if line.startswith("{")]
+    n_given = [each["completion_tokens"] for each in used]
+    assert n_given == sorted(n_given) and n_given[0] == 0 and n_given[-2] == n_given[-1] == 3
+    assert len({each["prompt_tokens"] for each in used}) == 1 and used[0]["prompt_tokens"] > 3
+    assert "prompt_tokens_details" in used[-1]
+    with running(FakeService(fake_info), strict=True) as server:
+        refused = httpx2.post(f"{server.url}/v1/chat/completions", json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "stream_options.new"
+    options["continuous_usage_stats"] = "yes"
+    assert http.post("/v1/chat/completions", json=body).status_code == 400
 
 
 def test_what_is_refused_says_why() -> None:

@@ -101,6 +101,59 @@ def test_lines_for_vllm(line: str) -> None:
     assert context.params["ctx"] == (asked or [0])[0]
 
 
+def test_parameters_of_answers_on_the_command_line() -> None:
+    """As in guides for llama-server (Qwen, Unsloth), its variables, and vLLM's JSON."""
+    line = "m --temp 0.6 --top-p 0.8 --top-k 20 --min-p 0.0 --presence-penalty 1.5 -n -1"
+    context = command.make_context("serve", shlex.split(line), parent=root())
+    assert dict(context.params["sampling"]) == {
+        "temperature": 0.6, "top_p": 0.8, "top_k": 20, "min_p": 0.0, "presence_penalty": 1.5,
+        "max_tokens": None,
+    }  # fmt: skip
+    given = '{"temperature": 0.2, "repetition_penalty": 1.1}'
+    line = f"m --override-generation-config '{given}'"
+    context = command.make_context("serve", shlex.split(line), parent=root())
+    assert dict(context.params["sampling"]) == {"temperature": 0.2, "repeat_penalty": 1.1}
+    variables = {"LLAMA_ARG_TEMPERATURE": "0.5", "LLAMA_ARG_TOP_K": "7"}
+    args = translate(["m", "--temp", "1"], variables).args
+    assert args[-1] == "temperature=1" and "top_k=7" in args
+    chain = translate(["--samplers", "penalties;top_k;temperature"]).args
+    assert chain == ["--sampling", "samplers=penalties,top_k,temperature"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("--temp 9", "--sampling: temperature: 9.0"), ("--sampling temperatur=1", "no parameter"),
+     ("--sampling top_k", "NAME=VALUE"), ("--sampling logprobs=3", "NAME=VALUE"),
+     ("--mirostat 1", "mirostat"), ("--override-generation-config []", "no JSON object")],
+)  # fmt: skip
+def test_wrong_parameters_of_answers(line: str, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        command.make_context("serve", ["m", *line.split()], parent=root())
+
+
+def test_parameters_of_the_command_line_are_the_defaults(
+    tiny: Callable[[str, str], Path],
+) -> None:
+    with served(tiny("llama", "F32"), "-n", "3", "--ignore-eos", "--no-kv-disk") as server:
+        for more, n_tokens in (({}, 3), ({"max_tokens": 5}, 5)):
+            body = {"prompt": "the", **more}
+            answer = httpx2.post(f"{server.url}/v1/completions", json=body, timeout=30).json()
+            assert answer["usage"]["completion_tokens"] == n_tokens
+
+
+def test_what_would_change_answers_is_no_note() -> None:
+    for flags in ("--rope-scaling yarn", "--grammar x", "--override-kv a=int:1", "--embeddings",
+                  "--api-prefix /a", "--tools all", "--models-dir d", "--adaptive-target 0.5",
+                  "--logit-bias 5+1"):  # fmt: skip
+        with pytest.raises(ArgumentError, match=flags.split()[0]):
+            translate(["m", *flags.split()])
+    assert translate(["m", "--adaptive-target", "-1"]).args == ["m"]
+    many = "--no-context-shift --cache-reuse 256 -fit off -ncmoe 9 -ot exps=CPU --no-repack -lv 3"
+    got = translate(["m", *many.split(), "--cors-origins", "http://a,http://b"])
+    assert got.args == ["m", "--cors-origin", "http://a", "--cors-origin", "http://b"]
+    assert len(got.notes) == 7
+
+
 def test_two_parts_of_a_model_need_another_engine() -> None:
     with pytest.raises(ArgumentError, match="needs the vLLM engine"):
         command.make_context(

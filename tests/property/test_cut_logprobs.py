@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from reference.small_vocabularies import P, byte_level
 
-from localllm.engine.answer import Answer
+from localllm.engine.answer_text import AnswerText
 from localllm.engine.exchange import Chunk
 from localllm.engine.sampling import Sampled
 from localllm.params import GenerateParams
@@ -47,7 +47,7 @@ def answered(
     ids: list[int], rng: random.Random, *, stop: tuple[str, ...], thinks: bool = False
 ) -> list[Chunk]:
     """The chunks of an answer of these tokens, which come in groups."""
-    answer = Answer(
+    answer = AnswerText(
         TOKENIZER,
         GenerateParams(stop=stop, logprobs=0, max_tokens=len(ids)),
         10_000,

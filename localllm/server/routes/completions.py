@@ -102,8 +102,8 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         )
         for each in fitted
     ]
-    answering = state.answering(asked.lease)
-    answering.start(requests)
+    group = state.group(asked.lease)
+    group.start(requests)
     echoes = [
         echoed(prompt if each.cut is None else each.value, each.value, info.tokenizer)
         for prompt, each in zip(prompts, fitted if echo else (), strict=False)
@@ -116,7 +116,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         echo=tuple(echoes),
         n=asked.n,
     )
-    return answer_of(state, asked, answering, TextShape(wishes), more, len(requests))
+    return answer_of(state, asked, group, TextShape(wishes), more, len(requests))
 
 
 Prompt = str | list[int]

@@ -22,9 +22,9 @@ from localllm.engine.transcripts import Transcripts
 from localllm.errors import ArgumentError, CancelledError, LocalLLMError
 from localllm.params import GenerateParams
 from localllm.server import session_request
-from localllm.server.answering import Answering
 from localllm.server.metrics import Metrics
 from localllm.server.models import Lease
+from localllm.server.request_group import RequestGroup
 from localllm.server.routes.control import only_here
 from localllm.server.schema import values
 from localllm.server.session_request import SessionRequest
@@ -67,14 +67,14 @@ async def answer(http: HttpRequest) -> Lines:
         asked = await in_lane(
             http, lambda check: _request(info, body, http.state.caller, transcripts)
         )
-        answering, told = state.answering(lease), None
+        group, told = state.group(lease), None
         if asked.transcribed is not None:
             told = partial(transcripts.add_answer, asked.transcribed)
-        answering.start([asked.request], told)
+        group.start([asked.request], told)
     except BaseException:
         lease.release()
         raise
-    return Lines(answering, state.metrics, lease.release, asked)
+    return Lines(group, state.metrics, lease.release, asked)
 
 
 async def _lease(http: HttpRequest, body: Mapping[str, Any]) -> Lease:
@@ -113,12 +113,12 @@ class Lines(Watched):
 
     def __init__(
         self,
-        answering: Answering,
+        group: RequestGroup,
         metrics: Metrics,
         release: Callable[[], None],
         asked: SessionRequest,
     ) -> None:
-        super().__init__(answering, metrics, release, {})
+        super().__init__(group, metrics, release, {})
         self._asked = asked
 
     async def work(self, send: Send) -> None:
@@ -132,7 +132,7 @@ class Lines(Watched):
             notes=asked.notes,
         )
         try:
-            async for _, event in self._answering.events():
+            async for _, event in self._group.events():
                 if isinstance(event, Finished):
                     usage, timings = dataclasses.asdict(event.usage), event.timings
                     yield _line(usage=usage, timings=dataclasses.asdict(timings))

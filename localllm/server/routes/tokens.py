@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -15,60 +15,52 @@ from localllm.errors import UnsupportedError
 from localllm.server import truncate
 from localllm.server.errors import RequestError
 from localllm.server.models import Lease
-from localllm.server.schema import values
+from localllm.server.schema import conversation, fields, values
 from localllm.server.shelf import MAX_NAME
-from localllm.server.state import body_of, in_lane, lease, read_object
+from localllm.server.state import body_of, in_lane, lease, read_object, state_of
 from localllm.text.tokenizer import Tokenizer
 
 router = APIRouter()
 _MAX_CHARS = 16 << 20
 
 
-def _schema(required: list[str], **properties: Any) -> dict[str, Any]:
-    return body_of({"type": "object", "required": required, "properties": properties})
-
-
 @router.post(
     "/tokenize",
     summary="The token ids of a text or a conversation.",
-    openapi_extra=_schema(
-        [],
-        content={"type": "string"},
-        add_special={"type": "boolean"},
-        parse_special={"type": "boolean"},
-        with_pieces={"type": "boolean"},
-        prompt={"type": "string"},
-        messages={"type": "array", "items": {"type": "object"}},
-        add_special_tokens={"type": "boolean"},
-        return_token_strs={"type": "boolean"},
-    ),
+    openapi_extra=body_of(fields.json_schema(fields.TOKENIZE, [])),
 )
 async def tokenize(http: HttpRequest) -> Response:
-    body = await read_object(http)
-    work = _as_llama_server if "content" in body else _as_vllm
-    return await _answer(http, body, work)
+    return await _answer(http, fields.TOKENIZE, _tokens)
 
 
 @router.post(
     "/detokenize",
     summary="The text of token ids.",
-    openapi_extra=_schema(["tokens"], tokens={"type": "array", "items": {"type": "integer"}}),
+    openapi_extra=body_of(fields.json_schema(fields.DETOKENIZE, ["tokens"])),
 )
 async def detokenize(http: HttpRequest) -> Response:
-    return await _answer(http, await read_object(http), _text)
+    return await _answer(http, fields.DETOKENIZE, _text)
 
 
 async def _answer(
-    http: HttpRequest, body: dict[str, Any], work: Callable[[dict[str, Any], Lease], dict[str, Any]]
+    http: HttpRequest,
+    table: Mapping[str, fields.Field],
+    work: Callable[[dict[str, Any], Lease], dict[str, Any]],
 ) -> Response:
     """All of it on another thread, the JSON too."""
+    state, body = state_of(http), await read_object(http)
+    headers = state.ignored(fields.unknown(body, table, strict=state.strict))
     name = values.text(body, "model", "", MAX_NAME) or None
     held = await lease(http, name)
     try:
         data = await in_lane(http, lambda check: json.dumps(work(body, held)).encode())
     finally:
         held.release()
-    return Response(data, media_type="application/json")
+    return Response(data, headers=headers, media_type="application/json")
+
+
+def _tokens(body: dict[str, Any], held: Lease) -> dict[str, Any]:
+    return _as_llama_server(body, held) if "content" in body else _as_vllm(body, held)
 
 
 def _as_llama_server(body: dict[str, Any], held: Lease) -> dict[str, Any]:
@@ -95,10 +87,11 @@ def _piece(tokenizer: Tokenizer, token: int) -> str | list[int]:
 
 def _as_vllm(body: dict[str, Any], held: Lease) -> dict[str, Any]:
     info = held.service.info
-    if isinstance(body.get("messages"), list):
+    if "messages" in body:
         if info.chat_template is None:
             raise UnsupportedError(f"{held.name} has no chat template")
-        prompt = info.chat_template.prompt(body["messages"])
+        options = conversation.template_options(body, info.chat_template)
+        prompt = info.chat_template.prompt(conversation.messages(body), **options)
         truncate.check_length(prompt.text, info.n_ctx)
         ids = prompt.ids()
     elif "prompt" in body:

@@ -24,7 +24,8 @@ REFUSED = "refused"
 @dataclass(frozen=True)
 class Field:
     """A row. note: what it does, or for a refused one what it would need. harmless: of a refused
-    one, the values that ask for nothing; None, False, 0 and what is empty never do."""
+    one, the values that ask for nothing; None and what is empty never do, nor False, unless True
+    is harmless."""
 
     name: str
     effect: str
@@ -33,7 +34,9 @@ class Field:
     schema: Mapping[str, Any] | None = None  # JSON schema, for the OpenAPI description
 
     def asks_for_nothing(self, value: Any) -> bool:
-        if value is None or value is False or value in ([], {}, ""):
+        if value is False:
+            return not any(each is True for each in self.harmless)
+        if value is None or value in ([], {}, ""):
             return True
         return any(type(value) is type(each) and value == each for each in self.harmless)
 
@@ -44,7 +47,7 @@ _FLAG = {"type": ["boolean", "null"]}
 _TEXT = {"type": ["string", "null"]}
 
 
-def _rows(effect: str, names: str, note: str = "") -> list[Field]:
+def _rows(effect: str, names: str, note: str) -> list[Field]:
     return [Field(name, effect, note) for name in names.split()]
 
 
@@ -73,7 +76,7 @@ _SHARED: list[Field] = [
     Field(
         "stream_options",
         ACTED,
-        "include_usage: a last event with the counts.",
+        "include_usage: a last event with the counts; continuous_usage_stats: counts in each.",
         schema={"type": ["object", "null"]},
     ),
     Field("n_probs", ACTED, "llama-server's name of top_logprobs.", schema=_INTEGER),
@@ -151,9 +154,23 @@ _SHARED: list[Field] = [
     *_rows(
         WITHOUT_EFFECT,
         "id_slot slot_id n_cache_reuse n_indent timings_per_token "
-        "return_progress sse_ping_interval backend_sampling t_max_prompt_ms",
+        "return_progress sse_ping_interval backend_sampling t_max_prompt_ms verbose",
         "of llama-server",
     ),
+    *_rows(
+        WITHOUT_EFFECT,
+        "chat_format chat_parser generation_prompt message_delimiters preserved_tokens",
+        "how llama-server finds the parts of an answer",
+    ),
+    Field("reasoning_budget_tokens", REFUSED, "use reasoning_effort", (-1,)),
+    Field("thinking_budget_tokens", REFUSED, "use reasoning_effort", (-1,)),
+    *_rows(
+        WITHOUT_EFFECT,
+        "reasoning_budget_message reasoning_budget_start_tag reasoning_budget_end_tag "
+        "reasoning_budget_end_tags",
+        "nothing without reasoning_budget_tokens",
+    ),
+    Field("grammar_type", WITHOUT_EFFECT, "nothing without grammar"),
     Field("min_keep", REFUSED, "samplers keep at least one token", (0, 1)),
     Field("t_max_predict_ms", REFUSED, "use max_tokens", (0,)),
     Field("post_sampling_probs", REFUSED, _LOGPROBS),
@@ -165,9 +182,12 @@ _SHARED: list[Field] = [
     Field("return_tokens", REFUSED, "use return_token_ids"),
     Field("adaptive_target", REFUSED, "there is no such sampler here", (-1, -1.0)),
     Field("adaptive_decay", WITHOUT_EFFECT, "nothing without adaptive_target"),
-    Field("speculative.n_max", WITHOUT_EFFECT, "changes only the speed"),
-    Field("speculative.n_min", WITHOUT_EFFECT, "changes only the speed"),
-    Field("speculative.p_min", WITHOUT_EFFECT, "changes only the speed"),
+    *_rows(
+        WITHOUT_EFFECT,
+        "speculative.n_max speculative.n_min speculative.p_min speculative.type "
+        "speculative.ngram_size_n speculative.ngram_size_m speculative.ngram_min_hits",
+        "changes only the speed",
+    ),
 ]
 
 CHAT: dict[str, Field] = {
@@ -245,8 +265,51 @@ COMPLETIONS: dict[str, Field] = {
         Field("prompt_embeds", REFUSED, "a prompt is a text or token ids"),
         Field("input_extra", REFUSED, "filling a gap is not served yet"),
         Field("return_routed_experts", REFUSED, "of vLLM"),
+        *_rows(
+            WITHOUT_EFFECT,
+            "reasoning_format reasoning_control parse_tool_calls continue_final_message",
+            "of chats",
+        ),
     ]
 }
+
+
+_MODEL = _SHARED[0]
+
+TOKENIZE: dict[str, Field] = {
+    row.name: row
+    for row in [
+        _MODEL,
+        Field("content", ACTED, "A text, as llama-server has it.", schema={"type": "string"}),
+        Field("add_special", ACTED, "With content: tokens around the text.", schema=_FLAG),
+        Field("with_pieces", ACTED, "With content: also the text of each token.", schema=_FLAG),
+        Field("parse_special", ACTED, "false: names of control tokens are text.", schema=_FLAG),
+        Field("prompt", ACTED, "A text, as vLLM has it.", schema={"type": "string"}),
+        Field("add_special_tokens", ACTED, "With prompt: tokens around the text.", schema=_FLAG),
+        Field("return_token_strs", ACTED, "Also the text of each token.", schema=_FLAG),
+        CHAT["messages"],
+        *(CHAT[name] for name in ("reasoning_effort", "chat_template_kwargs")),
+        *(CHAT[name] for name in ("tools", "chat_template", "add_generation_prompt")),
+        CHAT["continue_final_message"],
+        *(CHAT[name] for name in ("media_io_kwargs", "mm_processor_kwargs")),
+    ]
+}
+
+DETOKENIZE: dict[str, Field] = {
+    row.name: row
+    for row in [
+        _MODEL,
+        Field(
+            "tokens",
+            ACTED,
+            "Their ids.",
+            schema={"type": "array", "items": {"type": "integer"}},
+        ),
+    ]
+}
+
+#: What `stream_options` may hold; OpenAI's include_obfuscation has no effect here.
+_STREAM_OPTIONS = ("include_usage", "continuous_usage_stats", "include_obfuscation")
 
 
 def unknown(body: Mapping[str, Any], table: Mapping[str, Field], *, strict: bool) -> list[str]:
@@ -259,6 +322,9 @@ def unknown(body: Mapping[str, Any], table: Mapping[str, Field], *, strict: bool
                 f"{name} is not supported: {row.note}", param=name, code="unsupported_parameter"
             )
     names = [name for name in body if name not in table]
+    options = body.get("stream_options")
+    if isinstance(options, dict):
+        names += [f"stream_options.{name}" for name in options if name not in _STREAM_OPTIONS]
     if strict and names:
         raise RequestError(
             f"there is no field {names[0][:80]!a}",

@@ -13,7 +13,7 @@ from localllm.text.reasoning import ReasoningFormat
 from localllm.text.tokenizer import Tokenizer
 
 
-class Answer:
+class AnswerText:
     """The text side of one answer. room: tokens of the context behind the prompt."""
 
     def __init__(

@@ -44,7 +44,7 @@ def _check_scored(requests: Sequence[Request]) -> None:
         )
 
 
-class Answering:
+class RequestGroup:
     """Made on the loop. `start`, then read `events`; `cancel` in the end, whatever happened."""
 
     def __init__(self, service: Service, metrics: Metrics, model: str) -> None:
