@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -14,14 +14,18 @@ from pathlib import Path
 
 from localllm.engine.runner import Feed, Runner
 
-#: Answers may come this many times slower, on average, while long prompts are computed beside.
-SLOWER = 1.5
+#: Answers may come this many times slower, on average, while long prompts are computed beside. The
+#: slowest ones come a little slower yet: their goal is 1.5.
+SLOWER = 1.45
 #: A step may take this much longer at once, which nobody sees: see `generate.RUN_SECONDS`.
 PAUSE_SECONDS = 0.03
 #: However costly, a step takes at least this many tokens of a prompt: prompts go on.
 LEAST_BESIDE = 8
 #: Short prompts are computed in steps whose tokens cost up to this many times the least.
 NEAR_LEAST = 1.15
+#: Such a step may take so long that who decodes beside still gets eight tokens a second, if its
+#: tokens cost up to this many times the least.
+SHORT_SECONDS, STILL_NEAR = 0.125, 1.25
 #: A measurement takes about this long at the most.
 MEASURE_SECONDS = 0.8
 #: A kept curve is in doubt if steps that it says take up to `CHECK_SECONDS` take less than
@@ -57,19 +61,21 @@ class CostCurve:
             return min(sizes, key=lambda n: (self.cost(n) / n, -n))
         alone = self.cost(n_decoding)
         limit = alone + max((SLOWER - 1) * alone, PAUSE_SECONDS) / dearer
-        low, high = n_decoding, most + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.cost(middle) <= limit else (low, middle)
-        return min(most, max(low, n_decoding + LEAST_BESIDE))
+        return min(most, max(self._within(limit, most), n_decoding + LEAST_BESIDE))
 
     def short_budget(self, n_decoding: int, most: int) -> int:
-        """Tokens of a step with short prompts beside n_decoding sequences: as few as cost about the
-        least each."""
-        sizes = [n for n in self.sizes if n <= most]
-        least = min(self.cost(n) / n for n in sizes)
-        size = next(n for n in sizes if self.cost(n) / n <= NEAR_LEAST * least)
-        return min(most, n_decoding + size)
+        """Tokens of a step with short prompts beside n_decoding sequences, at most `most`: so many
+        of prompts that they cost about the least each, or as many as take `SHORT_SECONDS`, if that
+        is more and they cost little more."""
+        each = {n: self.cost(n) / n for n in self.sizes if n <= most}
+        least = min(each.values())
+        few = min(n for n in each if each[n] <= NEAR_LEAST * least)
+        many = max(n for n in each if each[n] <= STILL_NEAR * least)
+        return min(most, max(n_decoding + few, self._within(SHORT_SECONDS, many)))
+
+    def _within(self, seconds: float, most: int) -> int:
+        """The most tokens of a step, up to `most`, that take so long; 0: not even one."""
+        return bisect_right(range(1, most + 1), seconds, key=self.cost)
 
 
 def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:

@@ -1,11 +1,12 @@
 """Which sequences run how many tokens in the next step. Pure policy: no clock, nothing native.
 
-Sequences are served by rank. Those that decode go first, one token each; prompts share what is left
-of the step. Short prompts may make a step longer than long ones may: who decodes waits for them
-once, and the sooner they decode themselves, the more run in each step. A sequence is admitted when
-its prompt fits beside what the running ones still need. If blocks run out later, the youngest one
-gives its blocks up and gets them back later, or computes them again, so the oldest one can always
-go on, and every sequence that fits alone ends.
+Sequences are served by rank. Those that decode go first, one token each; what is left of the step
+goes to prompts. Short prompts come one after the other: sharing would delay the first of them and
+help none. They may make a step longer than long ones may: who decodes waits for them once, and the
+sooner they decode themselves, the more run in each step. Long prompts share. A sequence is admitted
+when its prompt fits beside what the running ones still need. If blocks run out later, the youngest
+one gives its blocks up and gets them back later, or computes them again, so the oldest one can
+always go on, and every sequence that fits alone ends.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from localllm.errors import ArgumentError
 #: low priority wait, but not forever.
 AHEAD = 64
 MAX_LEVELS = 16
-#: A prompt gets at least this much of a step, as long as there is that much.
+#: A long prompt gets at least this much of a step, as long as there is that much.
 LEAST_PROMPT_TOKENS = 32
 #: A prompt is short if no more tokens of it than these are to be computed when it is admitted.
 SHORT_PROMPT_TOKENS = 512
-#: Long prompts that the budget has room for get this much of a step, whatever short ones take.
-LEAST_LONG_TOKENS = 8
+#: Long prompts that the budget has room for get this much of a step, whatever short ones take, or
+#: one in so many of the tokens that it has for prompts, if that is more.
+LEAST_LONG_TOKENS, LONG_SHARE = 8, 8
 
 #: (arrival made earlier by the priority, arrival, number of the answer): the least is served first.
 Rank = tuple[int, int, int]
@@ -185,10 +187,19 @@ class Scheduler(Generic[E]):
         prompts = [e for e in self.running if e not in plan.tokens and e.n_pending > 0]
         long = [e for e in prompts if not e.is_short]
         rests = budget <= sum(plan.tokens.values())
-        kept = 0 if rests or not long else min(LEAST_LONG_TOKENS, plan.left)
-        self._share([e for e in prompts if e.is_short], plan.left - kept, plan)
+        least = min(max(LEAST_LONG_TOKENS, plan.left // LONG_SHARE), plan.left)
+        kept = 0 if rests or not long else least
+        self._in_turn([e for e in prompts if e.is_short], plan.left - kept, plan)
         left = budget - sum(plan.tokens.values())
         self._share(long, min(max(left, kept), plan.left), plan)
+
+    def _in_turn(self, prompts: list[E], left: int, plan: _Plan[E]) -> None:
+        """The oldest first, as much as it can take."""
+        for entry in prompts:
+            n = min(entry.n_pending, left)
+            if n:
+                self._take(entry, n, plan)
+            left -= n
 
     def _share(self, prompts: list[E], left: int, plan: _Plan[E]) -> None:
         """Equal shares, and what is left of them to the oldest."""

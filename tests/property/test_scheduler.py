@@ -167,12 +167,62 @@ def test_those_who_wait_give_their_blocks_up_first() -> None:
         world.step(MAX_STEP)
 
 
-def test_decoding_goes_first_and_prompts_share() -> None:
+def test_decoding_goes_first_and_short_prompts_take_turns() -> None:
+    world = World(100, 6, 0, 0)
+    first = world.request(20, 60, 0, 0)
+    assert world.step(MAX_STEP) == [first]
+    second, third = world.request(60, 1, 1, 0), world.request(18, 5, 2, 0)
+    assert dict(world.scheduler.plan(48)) == {first: 1, second: 47}
+    before = world.request(30, 1, 3, 1)
+    assert dict(world.scheduler.plan(48)) == {first: 1, before: 30, second: 17}
+    world.end(before)
+    world.step(48)
+    assert dict(world.scheduler.plan(48)) == {first: 1, second: 13, third: 18}
+
+
+def test_long_prompts_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "SHORT_PROMPT_TOKENS", 10)
     world = World(100, 5, 0, 0)
     first = world.request(20, 60, 0, 0)
     assert world.step(MAX_STEP) == [first]
-    long, short = world.request(150, 1, 1, 0), world.request(18, 5, 2, 0)
-    assert dict(world.scheduler.plan(48)) == {first: 1, long: 32, short: 15}
+    long, longer = world.request(18, 5, 1, 0), world.request(150, 1, 2, 0)
+    assert dict(world.scheduler.plan(48)) == {first: 1, long: 18, longer: 29}
+    short = world.request(10, 5, 3, 0)
+    assert dict(world.scheduler.plan(48)) == {first: 1, long: 18, longer: 19, short: 10}
+    monkeypatch.setattr(scheduler, "LONG_SHARE", 2)
+    shorts = [world.request(10, 5, 4 + i, 0) for i in range(5)]
+    world.scheduler.max_sequences = 9
+    planned = dict(world.scheduler.plan(48))
+    assert sum(planned[each] for each in (short, *shorts) if each in planned) == 24
+    assert planned[long] + planned[longer] == 47 // 2  # though shorter ones wait
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n_prompts=st.lists(st.integers(2, 60), min_size=1, max_size=8),
+    younger=st.lists(st.integers(2, 60), max_size=40),
+    budget=st.integers(20, MAX_STEP),
+)
+def test_younger_short_prompts_delay_nobody(
+    n_prompts: list[int], younger: list[int], budget: int
+) -> None:
+    """Beside two that decode, and while others keep coming."""
+    world = World(1000, 60, 0, 0)
+    decoding = [world.request(20, 500, i, 0) for i in range(2)]
+    while any(len(each.tokens) == 20 for each in decoding):
+        world.step(MAX_STEP)
+    prompts = []
+    for i, n in enumerate(n_prompts):
+        prompts.append(world.request(n, 1, 10 + i, 0))
+        prompts[-1].tokens[:] = [3 + i] * n  # nothing of it is known
+    began = world.n_steps
+    for i, prompt in enumerate(prompts):
+        while prompt in world.left:
+            if younger:
+                world.request(younger.pop(), 1, 100 + world.n_steps, 0)
+            world.step(10, budget)
+        n_ahead = sum(n_prompts[: i + 1])
+        assert world.n_steps - began <= -(-n_ahead // (budget - len(decoding)))
 
 
 def test_short_prompts_may_take_more_of_a_step_than_long_ones(

@@ -24,8 +24,8 @@ def test_costs_between_sizes() -> None:
 
 def test_budgets() -> None:
     slow = CostCurve(CURVE.sizes, tuple(10 * each for each in CURVE.seconds))
-    assert slow.budget(4, 128) == 21  # 150 ms
-    assert slow.budget(20, 128) == 20 + LEAST_BESIDE  # 140 ms would be 210 ms
+    assert slow.budget(4, 128) == 20  # 145 ms
+    assert slow.budget(20, 128) == 20 + LEAST_BESIDE  # 140 ms would be 203 ms
     assert CURVE.budget(4, 128) == 16 + 30  # 10 ms and a pause
     assert CURVE.budget(4, 128, dearer=3) == 16 + 10
     assert CURVE.budget(100, 128) == 128 and CURVE.budget(124, 128) == 128
@@ -39,7 +39,11 @@ def test_budgets_with_short_prompts() -> None:
     assert CURVE.short_budget(4, 128) == 4 + 16  # 0.63 ms each; of 32, 0.81
     assert CURVE.short_budget(120, 128) == 128 and CURVE.short_budget(2, 8) == 3
     rising = CostCurve((1, 8, 64, 512), (0.005, 0.010, 0.022, 0.164))  # 0.34 ms of 64, 0.32 of 512
-    assert rising.short_budget(8, 512) == 72
+    assert rising.short_budget(8, 512) == rising.short_budget(30, 512) == 388  # 125 ms
+    slower = CostCurve(rising.sizes, tuple(8 * each for each in rising.seconds))
+    assert slower.short_budget(8, 512) == 72  # 176 ms and what the others take
+    dear = CostCurve((1, 8, 64, 512), (0.005, 0.010, 0.022, 0.300))  # 0.59 ms of 512
+    assert dear.short_budget(8, 512) == 72 and dear.short_budget(8, 60) == 16
 
 
 def test_it_is_measured_once(
