@@ -1,7 +1,7 @@
 /* exec.h: the state of an executor, and the parts of a step.
  *
- * A step is one job on the thread pool: every thread walks the same phases (forward.c) with a
- * barrier between two of them. All buffers are sized at creation, nothing is allocated in a step.
+ * A step is one job on the thread pool: every thread walks the same phases (forward.c), with four
+ * barriers a layer. All buffers are sized at creation, nothing is allocated in a step.
  */
 #ifndef LLM_EXEC_H
 #define LLM_EXEC_H

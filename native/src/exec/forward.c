@@ -162,20 +162,24 @@ static void keep_part(walk *w, bool few, int32_t n) {
     }
 }
 
+static int32_t rows_of_head(const llm_hparams *h) {
+    return (h->n_heads / h->n_kv_heads + 2) * h->head_dim;
+}
+
 /* The tokens' q, K and V of a kv head: what attention needs of it. */
-static void write_head(walk *w, int32_t head, int64_t begin, int64_t end) {
+static void write_head(walk *w, int32_t head, int32_t begin, int32_t end) {
     llm_exec *e = w->e;
     const llm_hparams *h = &e->m->h;
     int32_t n_group = h->n_heads / h->n_kv_heads;
-    for (int32_t token = (int32_t)begin; token < end; token++) {
+    for (int32_t token = begin; token < end; token++) {
         for (int32_t i = 0; i < n_group; i++) {
             llm_write_head(e, w->layer, token, head * n_group + i, w->thread);
         }
         llm_write_head(e, w->layer, token, h->n_heads + head, w->thread);
     }
     llm_layer_turns turns = llm_turns_of(e, (int32_t)(w->layer - e->m->layers));
-    atomic_fetch_add(&turns.head_rows[head], (int32_t)(end - begin));
-    llm_threads_announce(e->threads);
+    int32_t n = end - begin, all = rows_of_head(h) + w->n;
+    if (atomic_fetch_add(&turns.head_rows[head], n) + n == all) llm_threads_announce(e->threads);
     LLM_PROFILE_WORK(e, w->thread, KV_WRITE);
 }
 
@@ -189,21 +193,17 @@ static void finish_head(void *context, int32_t head) {
         llm_threads_announce(w->e->threads);
 }
 
-static int32_t rows_of_head(const llm_hparams *h) {
-    return (h->n_heads / h->n_kv_heads + 2) * h->head_dim;
-}
-
-/* Many rows: the heads in their order, as those of the product become ready. */
+/* Many rows: in pieces of one head, whose tokens share blocks of the pool; of 8 tokens they took ten
+ * times as long. */
 static void write_heads(walk *w, const llm_layer_turns *turns) {
     llm_exec *e = w->e;
     const llm_hparams *h = &e->m->h;
-    int32_t n_pieces = (w->n + LLM_BLOCK_TOKENS - 1) / LLM_BLOCK_TOKENS;
+    const int32_t size = LLM_BLOCK_TOKENS, n_pieces = (w->n + size - 1) / size;
     for (int32_t i; (i = atomic_fetch_add(turns->write, 1)) < n_pieces * h->n_kv_heads;) {
-        int64_t begin, end;
-        llm_share(w->n, i % n_pieces, n_pieces, &begin, &end);
-        llm_threads_await(e->threads, w->thread, &turns->head_rows[i / n_pieces], rows_of_head(h));
+        int32_t head = i / n_pieces, begin = i % n_pieces * size;
+        llm_threads_await(e->threads, w->thread, &turns->head_rows[head], rows_of_head(h));
         LLM_PROFILE_WAIT(e, w->thread, QKV);
-        write_head(w, i / n_pieces, begin, end);
+        write_head(w, head, begin, begin + size < w->n ? begin + size : w->n);
     }
 }
 
@@ -379,7 +379,9 @@ void llm_forward(void *exec, int32_t thread, int32_t n_threads) {
     int32_t n_layers = e->m->h.n_layers;
     LLM_PROFILE_BEGIN(e, thread);
     set_rows(&w, e->batch->n_tokens);
-    if (w.few) { /* a head is rotated before the first barrier of a layer */
+    /* Few rows rotate a head before the first barrier of a layer. By the one more that this takes, the
+     * pool also tells their steps from those of many (turnout.h). */
+    if (w.few) {
         int64_t begin, end;
         llm_share(w.n, thread, n_threads, &begin, &end);
         for (int32_t t = (int32_t)begin; t < end; t++) set_angles(e, t);
