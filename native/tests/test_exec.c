@@ -414,28 +414,33 @@ static void check_splits(const llm_gguf *g, int32_t kv_type) {
     }
 }
 
-/* A step of few rows meets four times a layer, and once more behind the rotation angles. */
+/* A step meets four times a layer; few rows once more, behind the rotation angles. Without logits
+ * the last layer ends behind its attention. */
 static void check_barriers(const llm_gguf *g) {
+    static float logits[4 * N_TOKENS * N_VOCAB];
+    static const int32_t rows[] = {1, 2, 7, 8, 9, 10, 12, 64, N_TOKENS};
+    int32_t seqs[MAX_SEQS], first[MAX_SEQS] = {0}, each[MAX_SEQS], none[MAX_SEQS] = {0};
     for (int32_t n_threads = 2; n_threads <= 3; n_threads++) {
         engine e;
         if (engine_open(&e, g, n_threads, 0, LLM_KV_F16)) {
-            static float logits[N_TOKENS * N_VOCAB];
-            for (int32_t n = 1; n <= 9; n++) {
-                int32_t seqs[MAX_SEQS], first[MAX_SEQS], ones[MAX_SEQS];
-                for (int32_t s = 0; s < n; s++) {
+            for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                int32_t n = rows[i], n_seqs = n <= MAX_SEQS ? n : 2;
+                for (int32_t s = 0; s < n_seqs; s++) {
                     seqs[s] = s;
-                    first[s] = 0;
-                    ones[s] = 1;
+                    each[s] = n / n_seqs;
                 }
-                uint32_t before = llm_threads_n_barriers(e.threads);
+                uint32_t start = llm_threads_n_barriers(e.threads);
                 feed(&e, 1, seqs, first, &n, logits); /* n tokens of a sequence */
-                uint32_t in_one = llm_threads_n_barriers(e.threads) - before;
-                before = llm_threads_n_barriers(e.threads);
-                feed(&e, n, seqs, first, ones, logits); /* one of each of n */
-                uint32_t of_each = llm_threads_n_barriers(e.threads) - before;
-                uint32_t most = (n <= 8 ? 4 : 10) * N_LAYERS + 1;
-                CHECK(in_one == most && of_each == most, "%d tokens: %u and %u barriers, not %u", n,
-                      in_one, of_each, most);
+                uint32_t in_one = llm_threads_n_barriers(e.threads);
+                feed(&e, n_seqs, seqs, first, each, logits); /* shared out among several */
+                uint32_t of_each = llm_threads_n_barriers(e.threads);
+                step(&e, 1, seqs, first, &n, none, 0, logits);
+                uint32_t without = llm_threads_n_barriers(e.threads);
+                uint32_t all = 4 * N_LAYERS + (n <= 8);
+                CHECK(in_one - start == all && of_each - in_one == all
+                          && without - of_each == all - 3,
+                      "%d tokens: %u, %u and %u barriers, not %u", n, in_one - start,
+                      of_each - in_one, without - of_each, all);
             }
         }
         engine_close(&e);

@@ -130,6 +130,7 @@ static void relay_job(void *context, int32_t thread, int32_t n_threads) {
         atomic_fetch_add(&r->word, 1);
         llm_threads_announce(r->pool);
     }
+    llm_threads_await(r->pool, thread, &r->word, 1); /* long passed */
 }
 
 static void test_await(int32_t n_threads) {

@@ -11,12 +11,9 @@
 
 #include "exec/exec.h"
 
-static const char *const phase_names[LLM_N_PHASES] = {"embed, angles", "norm, quantize",
-                                                      "q, k, v",       "rope, write KV",
-                                                      "attention",     "quantize",
-                                                      "output",        "ffn norm, quantize",
-                                                      "gate, up",      "activation, quantize",
-                                                      "down",          "head"};
+static const char *const phase_names[LLM_N_PHASES] = {
+    "angles", "norm, quantize",     "q, k, v",  "rope, write KV",       "attention", "quantize",
+    "output", "ffn norm, quantize", "gate, up", "activation, quantize", "down",      "head"};
 
 typedef struct setup {
     int32_t n_threads, n_tokens, depth, n_seqs, n_repeats;

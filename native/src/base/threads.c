@@ -141,7 +141,7 @@ void llm_threads_await(llm_threads *t, int32_t thread, const atomic_int *word, i
     for (;;) {
         /* Before the look at the word: an announcement in between is seen by the wait. */
         uint32_t seen = atomic_load_explicit(&t->event.value, memory_order_acquire);
-        if (atomic_load_explicit(word, memory_order_acquire) == value) return;
+        if (atomic_load_explicit(word, memory_order_acquire) >= value) return;
         gate_wait(&t->event, seen, &t->workers[thread]);
     }
 }

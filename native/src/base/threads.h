@@ -20,8 +20,8 @@ void llm_threads_barrier(llm_threads *t, int32_t thread);
 /* Barriers that thread 0 has passed since the pool was made; between jobs. */
 uint32_t llm_threads_n_barriers(const llm_threads *t);
 
-/* Inside a job: waits until *word is value. Whoever gives it that value then calls announce; all it
- * wrote before is visible to those that waited. */
+/* Inside a job: waits until *word is value or more. Whoever gives it that value then calls announce;
+ * all it wrote before is visible to those that waited. */
 void llm_threads_await(llm_threads *t, int32_t thread, const atomic_int *word, int32_t value);
 void llm_threads_announce(llm_threads *t);
 

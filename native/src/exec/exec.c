@@ -87,7 +87,8 @@ static void lay_out(llm_exec *e, bump *b) {
 #if LLM_PROFILE
     e->profile = take(b, (uint64_t)e->n_threads * sizeof *e->profile);
 #endif
-    int32_t counters = 5 + h->n_kv_heads + LLM_SPLITS_DONE(e->n_threads) + llm_n_ff_groups(h);
+    int32_t counters =
+        LLM_SINGLE_TURNS + h->n_kv_heads + LLM_SPLITS_DONE(e->n_threads) + llm_n_ff_groups(h);
     e->turns_per_layer = (counters + 15) / 16 * 16; /* layers share no cache line */
     e->turns =
         take(b, (uint64_t)(h->n_layers + 1) * (uint64_t)e->turns_per_layer * sizeof *e->turns);
@@ -247,7 +248,6 @@ static void begin_step(llm_exec *e, const llm_batch *b, bool all_logits) {
     }
     memset((void *)e->turns, 0,
            (size_t)(e->m->h.n_layers + 1) * (size_t)e->turns_per_layer * sizeof *e->turns);
-    e->heads_follow = b->n_tokens <= LLM_FEW_ROWS;
     llm_plan_attention(e, b);
 }
 

@@ -1,7 +1,7 @@
 /* exec.h: the state of an executor, and the parts of a step.
  *
- * A step is one job on the thread pool: every thread walks the same phases (forward.c) with a
- * barrier between two of them. All buffers are sized at creation, nothing is allocated in a step.
+ * A step is one job on the thread pool: every thread walks the same phases (forward.c), with four
+ * barriers a layer. All buffers are sized at creation, nothing is allocated in a step.
  */
 #ifndef LLM_EXEC_H
 #define LLM_EXEC_H
@@ -88,7 +88,6 @@ struct llm_exec {
     int32_t *out_tokens; /* the caller's, and the places of log probabilities */
     const llm_logprobs *out_logprobs;
     bool stopped; /* the cancel flag was seen */
-    bool heads_follow; /* K and V are written behind the products, head by head: await them */
     atomic_int *turns; /* [n_layers + 1][turns_per_layer], see llm_turns_of */
     int32_t turns_per_layer;
 #if LLM_PROFILE
@@ -96,10 +95,16 @@ struct llm_exec {
 #endif
 };
 
+/* Of many rows that the threads take in turns: the next one, and how many are done. */
+typedef struct llm_row_turns {
+    atomic_int *next, *done;
+} llm_row_turns;
+
 /* Counters of one layer, 0 when a step begins, for work taken in turns. The head counts as a layer. */
 typedef struct llm_layer_turns {
-    atomic_int *qkv, *attend, *out, *gate_up, *down; /* the next task of a phase */
-    atomic_int *head_rows; /* [n_kv_heads] rows of q, k, v; one more when K and V are in the pool */
+    atomic_int *qkv, *write, *attend, *out, *gate_up, *down; /* the next task of a phase */
+    llm_row_turns norm, quantize, ffn_norm, activate;
+    atomic_int *head_rows; /* [n_kv_heads] rows of q, k, v; then also tokens in the pool */
     atomic_int *split_done; /* [LLM_SPLITS_DONE] finished splits of a tile and kv head */
     atomic_int *ff_rows; /* [llm_n_ff_groups] rows of gate and up */
 } llm_layer_turns;
@@ -110,11 +115,23 @@ static inline int32_t llm_n_ff_groups(const llm_hparams *h) {
     return (h->n_ff + LLM_FF_GROUP - 1) / LLM_FF_GROUP;
 }
 
+#define LLM_SINGLE_TURNS 14 /* counters of a layer beside the arrays */
 static inline llm_layer_turns llm_turns_of(const llm_exec *e, int32_t layer) {
     atomic_int *at = e->turns + (int64_t)layer * e->turns_per_layer;
-    atomic_int *heads = at + 5, *splits = heads + e->m->h.n_kv_heads;
-    return (llm_layer_turns){at,     at + 1, at + 2, at + 3,
-                             at + 4, heads,  splits, splits + LLM_SPLITS_DONE(e->n_threads)};
+    atomic_int *heads = at + LLM_SINGLE_TURNS, *splits = heads + e->m->h.n_kv_heads;
+    return (llm_layer_turns){.qkv = at,
+                             .write = at + 1,
+                             .attend = at + 2,
+                             .out = at + 3,
+                             .gate_up = at + 4,
+                             .down = at + 5,
+                             .norm = {at + 6, at + 7},
+                             .quantize = {at + 8, at + 9},
+                             .ffn_norm = {at + 10, at + 11},
+                             .activate = {at + 12, at + 13},
+                             .head_rows = heads,
+                             .split_done = splits,
+                             .ff_rows = splits + LLM_SPLITS_DONE(e->n_threads)};
 }
 
 /* sampling.c: checks the samplers of a batch and makes room in them, so that sampling cannot fail. */

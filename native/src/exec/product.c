@@ -61,10 +61,8 @@ static void multiply_panels(llm_exec *e, const llm_acts *a, const llm_products *
     if (p->follow) end_rows(p, turns, product, first, last);
 }
 
-/* The next run of panels: a share of what is left, so that the last runs are short and all threads
- * end together, also those whose CPU somebody else uses. False when nothing is left. */
-static bool take_run(atomic_int *next, int64_t total, int32_t n_threads, bool few, int64_t *begin,
-                     int64_t *end) {
+bool llm_take_run(atomic_int *next, int64_t total, int32_t n_threads, bool few, int64_t *begin,
+                  int64_t *end) {
     int64_t least = max_i64(1, min_i64(LEAST_PANELS, total / (RUNS_LEFT * n_threads)));
     int32_t at = atomic_load_explicit(next, memory_order_relaxed);
     while (at < total) {
@@ -86,7 +84,7 @@ void llm_multiply(llm_exec *e, const llm_acts *a, const llm_products *p, llm_tur
                   int32_t thread) {
     int64_t total = 0, begin, end;
     for (int32_t i = 0; i < p->n; i++) total += panels_of(p->of[i].w);
-    while (take_run(turns.next, total, e->n_threads, a->n <= LLM_FEW_ROWS, &begin, &end)) {
+    while (llm_take_run(turns.next, total, e->n_threads, a->n <= LLM_FEW_ROWS, &begin, &end)) {
         int64_t base = 0;
         for (int32_t i = 0; i < p->n && base < end; i++) {
             int64_t n = panels_of(p->of[i].w);

@@ -31,6 +31,11 @@ typedef struct llm_turns {
     atomic_int *rows_done; /* [groups], only with follow */
 } llm_turns;
 
+/* The next run of `total` panels or tokens that threads take in turns: a share of what is left, so
+ * that the last runs are short and all threads end together, also those whose CPU somebody else
+ * uses. few: tokens of a product. False when nothing is left. */
+bool llm_take_run(atomic_int *next, int64_t total, int32_t n_threads, bool few, int64_t *begin,
+                  int64_t *end);
 /* Rows of group g in all products: what its rows_done ends at. */
 int32_t llm_group_rows(const llm_products *p, int32_t group);
 /* This thread's part of the products. */

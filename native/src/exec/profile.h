@@ -7,7 +7,7 @@
 #include "base/os_clock.h"
 
 typedef enum llm_phase {
-    LLM_PHASE_EMBED,
+    LLM_PHASE_ANGLES,
     LLM_PHASE_NORM,
     LLM_PHASE_QKV,
     LLM_PHASE_KV_WRITE,
