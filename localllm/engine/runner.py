@@ -31,6 +31,8 @@ from localllm.errors import ArgumentError, CancelledError, FileError, LocalLLMEr
 from localllm.native import ffi, lib
 from localllm.store.digest import unchanged_since
 
+MAX_TOUCHES = 4
+"""So often one step looks at all of a mapped file that is touched again and again."""
 KV_TYPES = {"f16": 0, "q8_0": 1}
 
 
@@ -333,14 +335,15 @@ class Runner:
     def _run(self, *call: Any, n_done: Any = None) -> None:
         """A native call, once more if all that failed it was a touch of the file. n_done: where it
         counts the steps that it finished."""
-        try:
-            native.call(*call)
-        except FileError:
-            if n_done is not None and n_done[0]:
-                return  # these steps were of the right file; the next call looks at it again
-            if not self.model.accepts_touch(self._at_work):
-                raise
-            native.call(*call)
+        for n_left in reversed(range(MAX_TOUCHES + 1)):
+            try:
+                native.call(*call)
+                return
+            except FileError:
+                if n_done is not None and n_done[0]:
+                    return  # these steps were of the right file; the next call looks at it again
+                if not n_left or not self.model.accepts_touch(self._at_work):
+                    raise
 
     def _at_work(self) -> None:
         self._progress[0] = (self._progress[0] + 1) % 2**32

@@ -18,7 +18,7 @@ from localllm.engine.cost_curve import CostCurve
 from localllm.engine.open import OpenOptions, open_parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Event, Failed, Finished, Piece, Request
-from localllm.engine.runner import Feed, Model, Runner
+from localllm.engine.runner import MAX_TOUCHES, Feed, Model, Runner
 from localllm.engine.service import NativeService
 from localllm.errors import CancelledError, FileError
 from localllm.params import GenerateParams
@@ -214,6 +214,31 @@ def test_a_cancelled_look_at_a_touched_file_accepts_nothing(copy: Path) -> None:
         runner = Runner(model, n_ctx_tokens=256)
         sequence = runner.new_sequence()
         runner.step([Feed(sequence, PROMPT)])  # looked at again, and right
+        runner.close()
+
+
+@pytest.mark.parametrize("n_touches", [MAX_TOUCHES, MAX_TOUCHES + 1])
+def test_a_file_that_is_touched_while_it_is_looked_at(
+    copy: Path, n_touches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Model.load(copy, n_threads=1, raw_weights=True, digest=full_digest(copy)) as model:
+        runner = Runner(model, n_ctx_tokens=256)
+        times = iter(range(3, n_touches + 2))
+        accepts = model.accepts_touch
+
+        def touched_again(at_work: Callable[[], None]) -> bool:
+            found = accepts(at_work)
+            if (at := next(times, None)) is not None:
+                os.utime(copy, (at, at))
+            return found
+
+        os.utime(copy, (2, 2))
+        monkeypatch.setattr(model, "accepts_touch", touched_again)
+        feed = Feed(runner.new_sequence(), PROMPT)
+        if n_touches > MAX_TOUCHES:
+            with pytest.raises(FileError, match="wrote to the file"):
+                runner.step([feed])
+        runner.step([feed])
         runner.close()
 
 
