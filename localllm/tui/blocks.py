@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content, Span
@@ -44,6 +43,11 @@ class Hanging(Visual):
         self._body, self._prefix, self._after = body, prefix, after
         self._indent = cells_of(prefix)
 
+    @property
+    def text(self) -> str:
+        """What can be copied: no prefix."""
+        return self._body.plain
+
     def _width(self, width: int) -> int:
         return max(8, width - self._indent)
 
@@ -62,28 +66,6 @@ class Hanging(Visual):
             for text in (self._prefix, self._after.ljust(self._indent))
         )
         return [Strip.join([other if n else first, strip]) for n, strip in enumerate(body)]
-
-
-class Stack(Visual):
-    """Visuals below each other, each with whether an empty line comes before it."""
-
-    def __init__(self, parts: Sequence[tuple[bool, Visual]]) -> None:
-        self._parts = parts
-
-    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
-        return max(part.get_optimal_width(rules, container_width) for _, part in self._parts)
-
-    def get_height(self, rules: RulesMap, width: int) -> int:
-        return sum(apart + part.get_height(rules, width) for apart, part in self._parts)
-
-    def render_strips(
-        self, width: int, height: int | None, style: Style, options: RenderOptions
-    ) -> list[Strip]:
-        out: list[Strip] = []
-        for apart, part in self._parts:
-            out += [Strip.blank(width, style.rich_style)] * apart
-            out += part.render_strips(width, None, style, options)
-        return out[:height]
 
 
 class Table(Visual):
@@ -110,6 +92,10 @@ class Table(Visual):
 
     def get_height(self, rules: RulesMap, width: int) -> int:
         return len(self._lines(width))
+
+    def text_at(self, width: int) -> str:
+        """Its lines as they are shown at a width."""
+        return "\n".join(line.plain for line in self._lines(width))
 
     def _lines(self, width: int) -> list[Content]:
         widths, out = self.widths(width), []
@@ -142,6 +128,13 @@ def visual_of(leaf: Leaf) -> Visual:
     if leaf.kind == "heading":
         body = Content("#" * leaf.level + " ").append(body).stylize("bold $text-primary")
     return Hanging(body, leaf.prefix, leaf.after)
+
+
+def text_of(visual: Visual, width: int) -> str:
+    """The text that a visual of this module shows at a width."""
+    if isinstance(visual, Table):
+        return visual.text_at(width)
+    return visual.text if isinstance(visual, Hanging) else str(visual)
 
 
 def highlighted(code: str, language: str) -> Content:

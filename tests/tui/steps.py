@@ -24,6 +24,7 @@ from localllm.session import Chunk
 from localllm.tui.pulls import Pull, Pulls, Tell
 from localllm.tui.widgets.composer import Chip
 from localllm.tui.widgets.live_bar import LiveBar
+from localllm.tui.widgets.sheet import Part, Sheet
 from localllm.tui.widgets.sidebar import ActionLabel
 
 LINES = "\n\n".join(f"line {n}" for n in range(40))
@@ -74,13 +75,23 @@ def clickables(screen: Screen[Any]) -> dict[str, tuple[Widget, tuple[int, int] |
             elif isinstance(widget, Button) and not widget.id:
                 what = str(widget.label)
             found.setdefault(f"{owner.__name__} {what}", (widget, None))
-        elif isinstance(widget, Static) and isinstance(widget.content, Content):
-            for span in widget.content.spans:
+        for y, line in enumerate(_lines(widget)):
+            for span in line.spans:
                 action = span.style.meta.get("@click") if isinstance(span.style, Style) else None
                 if action:
-                    at = cells_of(widget.content.plain[: span.start]), 0
+                    at = widget.gutter.left + cells_of(line.plain[: span.start]), y
                     found.setdefault(f"{type(widget).__name__} {action}", (widget, at))
     return found
+
+
+def _lines(widget: Widget) -> list[Content]:
+    """The lines of a widget of which some words may be clicked."""
+    if isinstance(widget, Sheet):
+        first = widget.items[0] if widget.items else None
+        visual = first.visual if isinstance(first, Part) else None
+    else:
+        visual = widget.content if isinstance(widget, Static) else None
+    return [visual] if isinstance(visual, Content) else []
 
 
 def on(screen: type[Any]) -> Callable[[Driven, Any], object]:

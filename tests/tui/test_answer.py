@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stand_ins.nasty import BAD
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.widget import Widget
 
+from localllm.tui.blocks import Hanging
 from localllm.tui.leaves import CODE_LINES, LONG, Leaf, Reader, leaves_of
-from localllm.tui.widgets.answer import Answer, CodeBlock, LeafView
+from localllm.tui.widgets.answer import Answer, CodeBlock, Passage
 from localllm.tui.widgets.message import Reasoning
+from localllm.tui.widgets.sheet import Part, Sheet
 
 SAMPLE = """# Head
 
@@ -139,8 +143,6 @@ def test_a_block_without_end_is_cut(text: str) -> None:
 
 
 class Shown(App[None]):
-    CSS = "Answer { height: auto; } .apart { margin-top: 1; }"
-
     def __init__(self) -> None:
         super().__init__()
         self.answer = Answer()
@@ -188,8 +190,9 @@ def test_the_end_of_a_long_answer_costs_what_its_beginning_does(kind: str) -> No
                 before = now
             await answer.end()
             assert answer.source == text
-            n_leaves = len(answer.query(LeafView)) + len(answer.query(CodeBlock))
-            assert n_leaves <= answer.n_mounted, "what was finished was mounted once"
+            n_leaves = sum(len(each.items) - each.FIRST for each in answer.query(Passage))
+            n_leaves += sum(len(each.items) - each.FIRST for each in answer.query(CodeBlock))
+            assert n_leaves <= answer.n_mounted, "what was finished was shown once"
 
     asyncio.run(run())
     n_pieces = 10
@@ -199,53 +202,117 @@ def test_the_end_of_a_long_answer_costs_what_its_beginning_does(kind: str) -> No
     assert max(mounted[1:]) <= 2 * max(mounted[0], 5), mounted
 
 
-def test_an_answer_has_few_widgets_and_looks_as_if_it_had_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What is not shown costs time too, whenever a layout is made."""
+def screen(app: App[None]) -> list[str]:
+    return [strip.text for strip in app.screen._compositor.render_strips()]
+
+
+async def shown_at_once(text: str, *, ended: bool) -> list[str]:
+    app = Shown()
+    app.answer = Answer(text, ended=ended)
+    async with app.run_test(size=(60, 250)) as pilot:
+        await pilot.pause()
+        return screen(app)
+
+
+def test_an_answer_that_grew_looks_as_if_it_came_at_once() -> None:
     text = SAMPLE + answer_of_4k_tokens()[:8000]
 
-    def screen(app: Shown) -> list[str]:
-        return [strip.text for strip in app.screen._compositor.render_strips()]
-
-    async def keep_all(self: Answer, runs: object) -> None:
-        pass
-
-    async def grow(app: Shown) -> list[list[str]]:
-        screens = []
-        async with app.run_test(size=(60, 250)) as pilot:
-            for at in range(0, len(text), 200):
-                await app.answer.add(text[at : at + 200])
-                await pilot.pause()
-                screens.append(screen(app))
-            n_widgets.append(len(app.answer.children))
-        return screens
-
-    n_widgets: list[int] = []
-
     async def run() -> None:
-        app, at_once = Shown(), Shown()
-        with monkeypatch.context() as patched:
-            patched.setattr(Answer, "_join", keep_all)
-            screens = await grow(Shown())
-        assert await grow(Shown()) == screens
-        assert n_widgets[0] > 90 and n_widgets[1] < 45
-        wanted = screens[-1]
+        app = Shown()
         async with app.run_test(size=(60, 250)) as pilot:
-            await app.answer.add(text)
-            await pilot.pause()
-            assert screen(app) == wanted and len(app.answer.children) < 40
+            for at in range(0, len(text), 41):
+                await app.answer.add(text[at : at + 41])
+                if at % 5 == 0:
+                    await pilot.pause()
+                    assert screen(app) == await shown_at_once(text[: at + 41], ended=False)
             await app.answer.end()
             await pilot.pause()
-            assert screen(app) == wanted and len(app.answer.children) < 40
+            wanted = screen(app)
+            assert wanted == await shown_at_once(text, ended=True)
+            n_blocks = len(app.answer.query(CodeBlock))
+            assert 2 * n_blocks <= len(app.answer.children) <= 2 * n_blocks + 1, "few widgets"
             await app.answer.go_on()
             await pilot.pause()
             assert screen(app) == wanted
-        at_once.answer = Answer(text, ended=True)
-        async with at_once.run_test(size=(60, 250)) as pilot:
+
+    asyncio.run(run())
+
+
+def test_a_draw_of_a_long_answer_makes_as_few_lines_and_boxes_as_one_of_a_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_boxes = 0
+    box = Widget._get_box_model
+    measure = Hanging.get_height
+
+    def counted_box(self: Widget, *args: Any, **more: Any) -> Any:
+        nonlocal n_boxes
+        n_boxes += 1
+        return box(self, *args, **more)
+
+    def counted_measure(self: Hanging, *args: Any) -> int:
+        nonlocal n_boxes
+        n_boxes += 1
+        return measure(self, *args)
+
+    monkeypatch.setattr(Widget, "_get_box_model", counted_box)
+    monkeypatch.setattr(Hanging, "get_height", counted_measure)
+    text = answer_of_4k_tokens()
+    lines: list[int] = []
+    boxes: list[int] = []
+
+    async def run() -> None:
+        app = Shown()
+        async with app.run_test(size=(80, 24)) as pilot:
+            app.query_one(VerticalScroll).anchor()
+            n_drawn = 0
+            for at in range(0, len(text), 200):
+                before = n_boxes
+                await app.answer.add(text[at : at + 200])
+                await pilot.pause()
+                boxes.append(n_boxes - before)
+                drawn = sum(each.n_drawn for each in app.query(Sheet))
+                lines.append(drawn - n_drawn)
+                n_drawn = drawn
+
+    asyncio.run(run())
+    tenth = len(lines) // 10
+    assert all(lines) and all(boxes)
+    for counts in (lines, boxes):
+        assert sum(counts[-tenth:]) <= 1.5 * sum(counts[tenth : 2 * tenth]), counts
+
+
+def test_text_of_an_answer_can_be_selected() -> None:
+    text = (
+        "A *first* line that is long enough to be wrapped here.\n\n- one\n- two\n\n```\nx = 1\n```"
+    )
+
+    async def run() -> None:
+        app = Shown()
+        app.answer = Answer(text, ended=True)
+        async with app.run_test(size=(30, 24)) as pilot:
             await pilot.pause()
-            assert screen(at_once) == wanted
-            assert at_once.answer.n_mounted == len(at_once.answer.children) < 40
+            app.screen.text_select_all()
+            await pilot.pause()
+            wanted = (
+                "A first line that is long enough to be wrapped here.\n\none\ntwo\n"
+                "code  copy  save\nx = 1"
+            )
+            assert app.screen.get_selected_text() == wanted
+            app.screen.clear_selection()
+            begin, end = (2, 4), (4, 4)
+            assert screen(app)[4].startswith("• two")
+            await pilot.mouse_down(offset=begin)
+            await pilot.hover(offset=end)
+            await pilot.mouse_up(offset=end)
+            await pilot.pause()
+            assert app.screen.get_selected_text() == "two"
+            drawn = app.screen._compositor.render_strips()[4]
+            plain = drawn._segments[0].style
+            marked = [
+                x.text for x in drawn if plain and x.style and x.style.bgcolor != plain.bgcolor
+            ]
+            assert marked == ["two"]
 
     asyncio.run(run())
 
@@ -263,7 +330,7 @@ def test_highlighted_code_is_the_whole_block_at_its_end(tmp_path: Path) -> None:
             await pilot.pause()
             block = app.answer.query_one(CodeBlock)
             assert block.closed and block.code == code + "\n" and block.language == "python"
-            pieces = [str(view.render()) for view in block.query(".code-piece")]
+            pieces = [str(each.visual) for each in block.items[1:] if isinstance(each, Part)]
             assert len(pieces) == 3 and "\n".join(pieces) == code
 
     asyncio.run(run())

@@ -57,20 +57,20 @@ def test_the_mouse(tmp_path: Path) -> None:
     async def click(d: Driven, selector: str, word: str, n: int = -1) -> None:
         widget = list(d.app.screen.query(selector))[n]
         x = widget.render_line(0).text.index(word) + len(word) // 2
-        await d.pilot.click(widget, offset=(x, 0))
+        await d.pilot.click(widget, offset=(widget.gutter.left + x, 0))
         await d.pilot.pause()
 
     async def body(d: Driven) -> None:
         await d.ask("first question")
-        await click(d, ".code-head", "copy")
+        await click(d, ".code", "copy")
         assert d.app.clipboard == "code here\n"
-        await click(d, ".message-head", "copy", 0)
+        await click(d, ".message", "copy", 0)
         assert d.app.clipboard == "first question"
-        await click(d, ".message-head", "regenerate")
+        await click(d, ".message", "regenerate")
         await d.until(lambda: d.idle and d.contents[-1] == "two")
-        await click(d, ".message-head", "‹")
+        await click(d, ".message", "‹")
         await d.until(lambda: "code here" in d.contents[-1])
-        await click(d, ".message-head", "edit", 0)
+        await click(d, ".message", "edit", 0)
         assert d.chat.composer.text == "first question"
         await d.press("escape")
         await d.pilot.click(d.chat.transcript.views[-1])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message as Event
+from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
 from localllm.errors import LocalLLMError
@@ -17,6 +18,7 @@ from localllm.tui.conversations.kinds import Message
 from localllm.tui.dialogue import figures_of
 from localllm.tui.keys import bindings
 from localllm.tui.widgets.answer import Answer, link
+from localllm.tui.widgets.sheet import Part, Sheet
 
 _ENDS = {
     "cancelled": "stopped",
@@ -33,27 +35,19 @@ _HEADS = {
 }
 
 
-class MessageHead(Static):
+def _head(message: Message) -> Part:
     """Who speaks, which branch this is, and what the mouse can do."""
-
-    def show(self, message: Message) -> None:
-        """Shows what stands above a message."""
-        mark, who, wishes = _HEADS[message.role]
-        if message.role == "assistant":
-            who = escape_line(message.model[:60]) or who
-        line = Content.assemble((f"{mark} {who}", "bold"))
-        if len(message.siblings) > 1:
-            line = line.append("  ").append(link("‹", "older"))
-            line = line.append(f" {message.place + 1}/{len(message.siblings)} ")
-            line = line.append(link("›", "newer"))
-        for what in wishes:
-            line = line.append("  ").append(link(what, what))
-        self.update(line)
-
-    def action_wanted(self, what: str) -> None:
-        """What was clicked."""
-        if isinstance(self.parent, MessageView):
-            self.parent.action_wanted(what)
+    mark, who, wishes = _HEADS[message.role]
+    if message.role == "assistant":
+        who = escape_line(message.model[:60]) or who
+    line = Content.assemble((f"{mark} {who}", "bold"))
+    if len(message.siblings) > 1:
+        line = line.append("  ").append(link("‹", "older"))
+        line = line.append(f" {message.place + 1}/{len(message.siblings)} ")
+        line = line.append(link("›", "newer"))
+    for what in wishes:
+        line = line.append("  ").append(link(what, what))
+    return Part(line, look="message--head", n_most=1)
 
 
 class Reasoning(Collapsible):
@@ -104,10 +98,13 @@ class Reasoning(Collapsible):
         event.stop()
 
 
-class MessageView(Vertical, can_focus=True):
+class MessageView(Sheet, can_focus=True):
     """A message. An answer may still grow."""
 
     BINDINGS = bindings("message")
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "message--head", "message--attachment", "message--foot"
+    }  # fmt: skip
 
     class Wanted(Event):
         """Something is to be done with a message: an action of keys.py."""
@@ -119,31 +116,27 @@ class MessageView(Vertical, can_focus=True):
     def __init__(self, message: Message, *, growing: bool = False) -> None:
         super().__init__(classes=f"message {message.role}", id=f"message-{message.id}")
         self.message, self.growing = message, growing
-        self._head = MessageHead(classes="message-head")
         self._reasoning: Reasoning | None = None
         self._answer: Answer | None = None
-        self._foot = Static(classes="message-foot", markup=False)
-
-    def compose(self) -> ComposeResult:
-        message = self.message
-        self._head.show(message)
-        yield self._head
+        self._foot: Part | None = None
+        self.put(0, _head(message))
         for attachment in message.attachments:
             kind = "image" if attachment.kind == "image" else f"{len(attachment.text):,} characters"
-            yield Static(
-                Content(f"⊕ {escape_line(attachment.name[:80])} ({kind})"), classes="attachment"
-            )
-        if message.reasoning:
-            self._reasoning = Reasoning(message.reasoning)
-            yield self._reasoning
+            line = Content(f"⊕ {escape_line(attachment.name[:80])} ({kind})")
+            self.put(len(self.items), Part(line, look="message--attachment"))
         if message.role == "assistant":
-            self._answer = Answer(message.content, ended=not self.growing)
-            yield self._answer
-        else:
-            yield Static(Content(escape(message.content).expandtabs(4)), classes="question")
-        if message.role == "assistant":
-            yield self._foot
+            if message.reasoning:
+                self._reasoning = Reasoning(message.reasoning)
+                self.put(len(self.items), self._reasoning)
+            self._answer = Answer(message.content, ended=not growing)
+            self.put(len(self.items), self._answer)
             self.show_end(message.finish_reason, message.stats)
+        else:
+            text = Content(escape(message.content).expandtabs(4))
+            self.put(len(self.items), Part(text))
+
+    def compose(self) -> ComposeResult:
+        yield from (item for item in self.items if isinstance(item, Widget))
 
     @property
     def answer(self) -> Answer | None:
@@ -157,10 +150,12 @@ class MessageView(Vertical, can_focus=True):
 
     async def add(self, text: str, reasoning: str) -> None:
         """Shows more of an answer."""
-        if reasoning:
+        if reasoning and self._answer is not None:
             if self._reasoning is None:
                 self._reasoning = Reasoning(running=True)
-                await self.mount(self._reasoning, before=self._answer)
+                self.put(self.items.index(self._answer), self._reasoning, insert=True)
+                if self._answer.parent is self:  # else it is still to be composed
+                    await self.mount(self._reasoning, before=self._answer)
             await self._reasoning.add(reasoning)
         if text and self._answer is not None:
             if self._reasoning is not None:
@@ -174,7 +169,7 @@ class MessageView(Vertical, can_focus=True):
             await self._reasoning.end()
         if self._answer is not None:
             await self._answer.end()
-        self._head.show(message)
+        self.put(0, _head(message))
         self.show_end(message.finish_reason, message.stats)
 
     async def go_on(self) -> None:
@@ -182,7 +177,7 @@ class MessageView(Vertical, can_focus=True):
         self.growing = True
         if self._answer is not None:
             await self._answer.go_on()
-        self._foot.display = False
+        self._show_foot("")
 
     def fold(self, folded: bool | None = None) -> None:
         """Folds the reasoning or opens it; None: the other of both."""
@@ -192,7 +187,7 @@ class MessageView(Vertical, can_focus=True):
     def show_head(self, message: Message) -> None:
         """Shows other siblings."""
         self.message = message
-        self._head.show(message)
+        self.put(0, _head(message))
 
     def show_end(self, finish_reason: str | None, stats: Mapping[str, Any]) -> None:
         """How the answer ended, and its figures."""
@@ -201,11 +196,18 @@ class MessageView(Vertical, can_focus=True):
         ended = "cut off when the program ended" if finish_reason is None else ""
         parts = [ended or _ENDS.get(finish_reason or "", ""), *figures_of(stats)]
         text = " · ".join(part for part in parts if part)
-        self._foot.update(text)
-        self._foot.display = bool(text)
+        self._show_foot(text)
+
+    def _show_foot(self, text: str) -> None:
+        if self._foot is not None:
+            self.cut(len(self.items) - 1)
+            self._foot = None
+        if text:
+            self._foot = Part(Content(text), look="message--foot")
+            self.put(len(self.items), self._foot)
 
     def action_wanted(self, what: str) -> None:
-        """An action of the table of keys."""
+        """An action of the table of keys, or what was clicked."""
         self.post_message(self.Wanted(self, what))
 
     def action_to_previous(self) -> None:

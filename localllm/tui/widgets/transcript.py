@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from textual.containers import VerticalScroll
+from textual.geometry import Region
 from textual.message import Message as Event
+from textual.scrollbar import ScrollBar
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -14,6 +18,31 @@ from localllm.tui.widgets.message import MessageView
 
 FIRST = 12
 """Messages that are mounted when a conversation is opened, and at each further step."""
+
+
+class Bar(ScrollBar):
+    """A scroll bar that is drawn anew only if it looks different then: while an answer grows, its
+    figures change far more often than its cells."""
+
+    def __init__(self, thickness: int) -> None:
+        super().__init__(vertical=True, thickness=thickness)
+        self._drawn: tuple[object, list[Strip]] = (None, [])
+
+    def _thumb(self) -> tuple[int, int]:
+        """Where it begins and ends, in eighths of a line."""
+        lines, window, whole = self.size.height, self.window_size, self.window_virtual_size
+        if not 0 < window < whole:
+            return 0, 0
+        height = max(1.0, window * lines / whole)
+        begin = int((lines - height) * self.position / (whole - window) * 8)
+        return begin, begin + math.ceil(height * 8)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        looks = self.mouse_over, self.grabbed is not None, self.app.theme, self.opacity
+        key = crop, self.size, self._thumb(), looks
+        if self._drawn[0] != key:
+            self._drawn = key, super().render_lines(crop)
+        return self._drawn[1]
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -35,6 +64,18 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def on_mount(self) -> None:
         self.anchor()
+
+    @property
+    def vertical_scrollbar(self) -> ScrollBar:
+        if self._vertical_scrollbar is None:
+            self._vertical_scrollbar = Bar(self.scrollbar_size_vertical)
+            self._vertical_scrollbar.display = False
+            self.app._start_widget(self, self._vertical_scrollbar)
+        return self._vertical_scrollbar
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Nothing stands between messages, so that all its lines are alike.
+        return super().render_lines(Region(crop.x, 0, crop.width, 1)) * crop.height
 
     @property
     def n_mounted(self) -> int:
