@@ -93,6 +93,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--enable-prefix-caching", "", say=_CACHE),
     Flag("--no-enable-prefix-caching", "", say=f"{_CACHE}; a request can send store: false"),
     Flag("-kvu --kv-unified", "", say="there is one pool for all requests"),
+    Flag("--kv-unified-per-slot", say="there is one pool for all requests"),
     Flag("-cram --cache-ram", say=_CACHE),
     Flag("--slot-save-path", say="there are no slots to save"),
     Flag("--block-size", say="blocks hold 32 tokens"),
@@ -243,7 +244,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--ssl-ca-certs", fails="clients are known by their keys"),
 )  # fmt: skip
 
-#: Variables of llama-server, each with the flag that it stands for.
+#: Variables of llama-server and vLLM, each with the flag that it stands for.
 VARIABLES = {
     "LLAMA_ARG_MODEL": "--model",
     "LLAMA_ARG_HF_REPO": "--hf-repo",
@@ -322,5 +323,10 @@ VARIABLES = {
     "LLAMA_ARG_SSL_CERT_FILE": "--ssl-cert-file",
     "LLAMA_ARG_SSL_KEY_FILE": "--ssl-key-file",
     "LLAMA_ARG_API_KEY_FILE": "--api-key-file",
+    "LLAMA_ARG_KV_UNIFIED_PER_SLOT": "--kv-unified-per-slot",
+    "LLAMA_ARG_MMPROJ_AUTO": "--mmproj-auto",
+    "LLAMA_ARG_OFFLINE": "--offline",
+    "LLAMA_ARG_KV_OFFLOAD": "--kv-offload",
     "LLAMA_API_KEY": "--api-key",
+    "VLLM_API_KEY": "--api-key",
 }

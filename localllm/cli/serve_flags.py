@@ -56,6 +56,9 @@ def _with_variables(given: Translated, environ: Mapping[str, str]) -> Translated
         elif found.args and found.args[0].partition("=")[0] not in options:
             args += found.args
             notes.append(f"{variable} is taken as {name}")
+    for variable in sorted(set(environ) - set(VARIABLES)):
+        if variable.startswith("LLAMA_ARG_") and environ[variable]:
+            notes.append(f"{variable[:80]}: there is no such setting here")
     return Translated(args, notes, model, file)
 
 

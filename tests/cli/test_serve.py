@@ -177,6 +177,18 @@ def test_variables_of_llama_server() -> None:
     assert got.model == "hf.co/a/b:Q4_0" and not any("secret" in note for note in got.notes)
     context = command.make_context("serve", ["--port", "8"], parent=root())
     assert context.params["models"] == ()
+    others = {
+        "VLLM_API_KEY": "a-secret-key",
+        "LLAMA_ARG_NEW": "1",
+        "LLAMA_ARG_OLD": "",
+        "PATH": "x",
+    }
+    got = translate(["m"], others)
+    assert got.args == ["m", "--api-key", "a-secret-key"]
+    assert got.notes == [
+        "VLLM_API_KEY is taken as --api-key",
+        "LLAMA_ARG_NEW: there is no such setting here",
+    ]
 
 
 def test_each_variable_stands_for_a_flag() -> None:
