@@ -176,11 +176,13 @@ class BlockTable:
     def missing(self, first_pos: int, n_tokens: int) -> list[int]:
         """Blocks per group that `prepare` would allocate, if all that is shared stays shared."""
         first, last = first_pos // BLOCK_TOKENS, (first_pos + n_tokens - 1) // BLOCK_TOKENS
-        return [
-            max(0, last + 1 - len(blocks))
-            + sum(self._pool.references(group, block) > 1 for block in blocks[first : last + 1])
-            for group, blocks in enumerate(self.entries)
-        ]
+        found = []
+        for group, blocks in enumerate(self.entries):
+            n = max(0, last + 1 - len(blocks))
+            for block in blocks[first : last + 1]:
+                n += self._pool.references(group, block) > 1
+            found.append(n)
+        return found
 
     def holds_blocks(self) -> bool:
         return any(block >= 0 for blocks in self.entries for block in blocks)

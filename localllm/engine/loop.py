@@ -5,117 +5,35 @@ All of it belongs to one thread; see service.py for the others.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from localllm.engine.answer_text import AnswerText
-from localllm.engine.blocks import BLOCK_TOKENS, BlockTable, PoolFullError, SequenceState
+from localllm.engine.blocks import BLOCK_TOKENS, PoolFullError, SequenceState
 from localllm.engine.cost_curve import MOST_DEARER, SLOWER, CostCurve
 from localllm.engine.disk_tier import Fetch
 from localllm.engine.generate import RUN_SECONDS, run_steps
+from localllm.engine.job import Choice, Job
 from localllm.engine.kv_tier import FETCH_BYTES, Cold, KvTiers
-from localllm.engine.prefix_cache import Further, Mark, PrefixCache
-from localllm.engine.prompt_logprobs import PromptRows
+from localllm.engine.prefix_cache import Further, PrefixCache
 from localllm.engine.request import (
-    Emit,
     Event,
     Failed,
     Finished,
     Piece,
     PromptLogprobs,
-    Request,
     Timings,
     Usage,
 )
 from localllm.engine.runner import Feed, Runner, not_a_number
-from localllm.engine.sampling import Sampled, Sampler, sampler_of
-from localllm.engine.scheduler import Entry, Scheduler, rank
+from localllm.engine.sampling import Sampled
+from localllm.engine.scheduler import Scheduler
 from localllm.errors import CancelledError, FileError, LocalLLMError
-from localllm.text.tokenizer import Tokenizer
 
 log = logging.getLogger("localllm.engine")
-
-
-@dataclass(eq=False, kw_only=True)
-class Choice(Entry):
-    """One answer of a request."""
-
-    job: Job
-    index: int
-    answer: AnswerText
-    sampler: Sampler
-    mark: Mark | None = None  # what of it is in the prefix cache
-    n_cached: int = 0  # tokens of the prompt that were there at its first begin
-    fetch: Fetch | None = None  # what it is held for
-    rows: PromptRows | None = None  # what is asked of its prompt, until that is told
-
-    @property
-    def only_decodes(self) -> bool:
-        return self.n_pending == 1 and self.rows is None and self.answer.n_left > 0
-
-    @property
-    def findable(self) -> list[int]:
-        """Tokens of which all but the last need not be computed, if they are known."""
-        return self.tokens if self.rows is None else self.tokens[: self.rows.n_reusable + 1]
-
-
-@dataclass(eq=False)
-class Job:
-    """A request in the engine."""
-
-    request: Request
-    emit: Emit
-    arrival: int
-    submitted_s: float
-    choices: list[Choice] = field(default_factory=list)
-    n_open: int = 0  # choices that have not ended
-    began_s: float | None = None
-    first_token_s: float | None = None
-
-
-def job_of(
-    request: Request,
-    emit: Emit,
-    arrival: int,
-    *,
-    tokenizer: Tokenizer,
-    n_ctx: int,
-    table: Callable[[], BlockTable],
-) -> Job:
-    """A request made ready. Raises `ArgumentError` for parameters or tokens out of range."""
-    job = Job(request, emit, arrival, time.monotonic(), n_open=request.n)
-    for index in range(request.n):
-        seed = (request.params.seed + index) % 2**64
-        sampler = sampler_of(dataclasses.replace(request.params, seed=seed), tokenizer)
-        sampler.accept(request.prompt)
-        answer = AnswerText(
-            tokenizer,
-            request.params,
-            n_ctx - len(request.prompt),
-            reasoning=request.reasoning,
-            opened=request.opened,
-            within=request.within,
-        )
-        choice = Choice(
-            rank(arrival, request.priority, index),
-            list(request.prompt),
-            SequenceState(table()),
-            holds_last=request.n > 1 and index == 0,
-            job=job,
-            index=index,
-            answer=answer,
-            sampler=sampler,
-        )
-        if request.prompt_logprobs is not None and index == 0:
-            choice.rows = PromptRows(request.prompt, request.prompt_logprobs)
-            choice.is_dear = True
-        job.choices.append(choice)
-    return job
 
 
 @dataclass
@@ -206,15 +124,18 @@ class Loop:
             self._take_arrived(*self._arrived.get())
         n_forked = self._fork()
         running = self.scheduler.running
-        n_decoding = sum(choice.n_pending == 1 for choice in running)
-        most = self._runner.max_batch_tokens
+        pending = [choice.n_pending for choice in running]
+        n_decoding = pending.count(1)
         if not n_decoding:
             self._debt_s = 0.0
         resting = self._debt_s > 0
-        budget = (
-            n_decoding if resting else self._costs.budget(n_decoding, most, dearer=self._dearer)
-        )
-        plan = self.scheduler.plan(budget, self._costs.short_budget(n_decoding, most))
+        budget = short_budget = n_decoding
+        if self.scheduler.waiting or any(n > 1 for n in pending):
+            costs, most = self._costs, self._runner.max_batch_tokens
+            short_budget = costs.short_budget(n_decoding, most)
+            if not resting:
+                budget = costs.budget(n_decoding, most, dearer=self._dearer)
+        plan = self.scheduler.plan(budget, short_budget)
         if not plan and resting:
             self._debt_s = 0.0  # those that decode need blocks of an older prompt that rests
             return
@@ -232,7 +153,6 @@ class Loop:
                 self.counts.hit_tokens += choice.n_cached
         choices = [choice for choice, _ in plan]
         only_decodes = all(choice.only_decodes for choice in choices)
-        cost_s = self._costs.cost(sum(n for _, n in plan))
         # Nobody can be admitted before one of these ends, and then the run ends as well.
         settled = not self.scheduler.waiting or len(running) == self.scheduler.max_sequences
         prompts = [(choice, n) for choice, n in plan if choice.n_pending > 1]
@@ -247,7 +167,7 @@ class Loop:
             self._step_s = seconds / max(1, self._last_run)
         else:
             # The curve is of an empty context; steps far into one take longer.
-            self._slower = max(1.0, seconds / cost_s)
+            self._slower = max(1.0, seconds / self._costs.cost(sum(n for _, n in plan)))
         if n_decoding:
             n_steps = self._last_run if only_decodes else 1
             extra = max(0.0, seconds - self._step_s) * n_long / n_prompt if n_long else 0.0
@@ -344,12 +264,8 @@ class Loop:
         if any(each.token < 0 for each in sampled):
             self.fail(job, not_a_number())
             return
-        n_top = job.request.params.logprobs
-        if n_top is None:
-            sampled = [Sampled(each.token) for each in sampled]
-        else:
-            sampled = [Sampled(each.token, each.logprob, each.top[:n_top]) for each in sampled]
-        choice.tokens += [each.token for each in sampled]
+        sampled = _asked_for(sampled, job.request.params.logprobs)
+        choice.add([each.token for each in sampled])
         chunk = choice.answer.feed(sampled)
         self.counts.generated_tokens += len(chunk.token_ids)
         if job.first_token_s is None:
@@ -390,11 +306,16 @@ class Loop:
         for choice in list(self.scheduler.running):
             if not choice.holds_last or choice.is_held or choice.n_pending:
                 continue
-            for other in choice.job.choices[1:]:
-                other.sequence = self._runner.fork(choice.sequence)
-                other.mark = choice.mark
-                self.scheduler.add(other)
-                n_forked += 1
+            job = choice.job
+            try:
+                while len(job.choices) < job.request.n:
+                    other = job.add_choice()
+                    other.sequence = self._runner.fork(choice.sequence)
+                    other.mark = choice.mark
+                    self.scheduler.add(other)
+                    n_forked += 1
+            except LocalLLMError as e:  # no memory
+                self.fail(job, e)
             choice.holds_last = False
         return n_forked
 
@@ -469,6 +390,15 @@ class Loop:
         if may_store and mark is not None and (tail or n // BLOCK_TOKENS > mark.n_blocks):
             choice.mark = self._cache.store(choice.tokens[:n], sequence.table, mark, tail=tail)
         sequence.table.drop_left_behind(n)
+
+
+def _asked_for(sampled: list[Sampled], n_top: int | None) -> list[Sampled]:
+    """Without what others of the step asked for."""
+    if not sampled or sampled[0].logprob is None:
+        return sampled
+    if n_top is None:
+        return [Sampled(each.token) for each in sampled]
+    return [Sampled(each.token, each.logprob, each.top[:n_top]) for each in sampled]
 
 
 def _give_up(choice: Choice) -> None:

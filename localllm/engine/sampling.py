@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +46,7 @@ _SAME = (
 )
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A sampled token. With log probabilities asked for: its own, and (token id, value) of the
     likeliest ones, best first, all natural logarithms of the model's raw distribution."""
 

@@ -48,7 +48,7 @@ class Entry:
     is_dear: its tokens cost more than others, so it is never short."""
 
     rank: Rank
-    tokens: list[int]
+    tokens: Sequence[int]
     sequence: SequenceState
     holds_last: bool = False
     is_held: bool = False
@@ -77,7 +77,8 @@ class _Plan(Generic[E]):
     def put(self, entry: E, n_tokens: int, blocks: list[int]) -> None:
         self.tokens[entry], self._blocks[entry] = n_tokens, blocks
         self.left -= n_tokens
-        self.wanted = [a + b for a, b in zip(self.wanted, blocks, strict=True)]
+        if any(blocks):
+            self.wanted = [a + b for a, b in zip(self.wanted, blocks, strict=True)]
 
     def drop(self, entry: E) -> None:
         if entry not in self.tokens:
@@ -225,8 +226,7 @@ class Scheduler(Generic[E]):
         sequence = entry.sequence
         while True:
             blocks = sequence.table.missing(sequence.n_computed, n)
-            wanted = zip(plan.wanted, blocks, strict=True)
-            if all(a + b <= self._pool.n_available(g) for g, (a, b) in enumerate(wanted)):
+            if not any(blocks) or self._has(plan.wanted, blocks):
                 plan.put(entry, n, blocks)
                 return
             victim = self._youngest(entry)
@@ -234,6 +234,10 @@ class Scheduler(Generic[E]):
                 return
             plan.drop(victim)
             self._preempt(victim)
+
+    def _has(self, wanted: list[int], more: list[int]) -> bool:
+        groups = enumerate(zip(wanted, more, strict=True))
+        return all(a + b <= self._pool.n_available(group) for group, (a, b) in groups)
 
     def _youngest(self, entry: E) -> E | None:
         """Who gives blocks up for an entry: those that wait, then those that run."""

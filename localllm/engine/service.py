@@ -14,10 +14,11 @@ from pathlib import Path
 from localllm import paths
 from localllm.engine.blocks import BLOCK_TOKENS, BlockTable
 from localllm.engine.cost_curve import CostCurve, measured
+from localllm.engine.job import Job
 from localllm.engine.kept_conversations import KeptAt
 from localllm.engine.kv_files import Shape
 from localllm.engine.kv_tier import KvTiers, TierState
-from localllm.engine.loop import Job, Loop, job_of
+from localllm.engine.loop import Loop
 from localllm.engine.open import Parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.prefix_cache import PrefixCache
@@ -111,13 +112,13 @@ class NativeService:
         max_tokens = request.params.max_tokens
         ends = n_ctx if max_tokens is None else min(n_ctx, n_prompt + max_tokens)
         self._loop.scheduler.check_fits(ends)
-        job = job_of(
+        job = Job(
             request,
             emit,
             next(self._arrivals),
-            tokenizer=self.info.tokenizer,
-            n_ctx=n_ctx,
-            table=lambda: BlockTable(self._runner.blocks, self._windows),
+            self.info.tokenizer,
+            n_ctx,
+            lambda: BlockTable(self._runner.blocks, self._windows),
         )
         with self._lock:
             if self._closed:

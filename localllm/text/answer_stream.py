@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from localllm.text.reasoning import ReasoningFormat
 from localllm.text.reasoning_split import CONTROL_CHARACTERS, ReasoningSplitter
@@ -13,8 +13,7 @@ from localllm.text.stream import StreamDecoder
 from localllm.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class Delta:
+class Delta(NamedTuple):
     """What one token adds."""
 
     text: str = ""

@@ -35,6 +35,7 @@ class StopStrings:
         """Whether a stop string was met."""
         self.n_cut = 0
         """Of what was fed until it was met: the characters that are not shown."""
+        self._any = bool(strings)
         self._automaton = StringAutomaton(strings)
         self._restart()
 
@@ -50,6 +51,8 @@ class StopStrings:
 
     def feed(self, text: str) -> tuple[str, bool]:
         """The text that is safe to show now, and whether a stop string was met."""
+        if not self._any:
+            return text, False
         automaton, state, cut = self._automaton, self._state, self._cut
         seen = len(self._held)
         held = self._held + text

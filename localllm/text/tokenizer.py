@@ -98,8 +98,10 @@ class Tokenizer:
 
     def is_control(self, token_id: int) -> bool:
         """Whether a token is a control (or the unknown) token: never part of an answer's text."""
+        if token_id in self._controls:
+            return True
         self._check(token_id)
-        return token_id in self._controls
+        return False
 
     def is_structural(self, token_id: int) -> bool:
         """Whether a token shapes a conversation, so that a user's words must not become it:

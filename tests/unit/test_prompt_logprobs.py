@@ -12,7 +12,7 @@ import pytest
 from reference.engine import load_logits
 from test_service import PARAMS, Answers, ask, opened, prompt
 
-from localllm.engine.loop import Choice
+from localllm.engine.job import Choice
 from localllm.engine.prompt_logprobs import PromptRows
 from localllm.engine.request import Finished, Piece, PromptLogprobs, Request
 from localllm.engine.runner import Feed, Model, Runner
