@@ -48,6 +48,9 @@ class ChatApp(App[None]):
     CSS_PATH = "tui.tcss"
     ENABLE_COMMAND_PALETTE = True
 
+    class Painted(Message):
+        """The first screen is there: what may take long begins."""
+
     class Loading(Message):
         """How far the load of a model is, from 0 to 1."""
 
@@ -107,6 +110,7 @@ class ChatApp(App[None]):
         self.loading = False
         self._last: tuple[str, LoadOptions] | None = None  # the model that was open last
         self._one_load = threading.Lock()
+        self._is_painted = False
         self._conversation = conversation
 
     # ---- the beginning and the end
@@ -129,6 +133,12 @@ class ChatApp(App[None]):
         self._watch_signals()
         self.store.watch(lambda: self._tell(self.StoreChanged()))  # post_message takes any thread
         self.loading = True  # a question that comes before the model waits for it
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        super()._display(screen, renderable)
+        if not (self._is_painted or self._batch_count or renderable is None):
+            self._is_painted = True
+            self._tell(self.Painted())
 
     @property
     def fault(self) -> Exception | None:

@@ -44,6 +44,8 @@ def lasting(kind: type[Driver]) -> type[Driver]:
             super().__init__(*args, **more)
             file: Any = getattr(self, "_file", None)
             if file is not None:
+                if hasattr(file, "reconfigure"):  # of another encoding than UTF-8
+                    file.reconfigure(errors="replace")
                 self._file = _Lasting(file)
 
     return LastingDriver

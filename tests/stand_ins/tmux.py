@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stand_ins.command_line import ROOT, RUN_CLI
@@ -18,11 +18,13 @@ WAIT_S = 60.0  # for what should be there at once
 
 
 class Tmux:
-    """`localllm` with arguments. The server, and with it the program, ends with the block."""
+    """`localllm`, or another program, with arguments. The server, and with it the program, ends
+    with the block."""
 
     def __init__(
-        self, home: Path, *args: str, columns: int = 100, lines: int = 30, **more: str
-    ) -> None:
+        self, home: Path, *args: str, columns: int = 100, lines: int = 30,
+        program: Sequence[str] = (), **more: str,
+    ) -> None:  # fmt: skip
         kept = {k: v for k, v in os.environ.items() if k not in ("TMUX", "LOCALLLM_ISA")}
         self._env = {
             **kept,
@@ -35,7 +37,7 @@ class Tmux:
             **more,
         }
         home.mkdir(parents=True, exist_ok=True)
-        self._columns, self._lines = columns, lines
+        self._columns, self._lines, self._program = columns, lines, program
         self.files = home  # where it is noted how the program fares; also its working folder
         # A path of a socket has few characters, and pytest's folders have many.
         self._socket = f"/tmp/localllm-tmux-{os.getpid()}-{time.monotonic_ns()}"
@@ -53,7 +55,7 @@ class Tmux:
     def start(self, *args: str) -> None:
         """Begins the program, again if it has ended."""
         self._code.unlink(missing_ok=True)
-        program = [sys.executable, str(RUN_CLI), *(args or self._args)]
+        program = [*(self._program or (sys.executable, str(RUN_CLI))), *(args or self._args)]
         pid, code = self.files / "pid", shlex.quote(str(self._code))
         pid.unlink(missing_ok=True)
         line = f'sh -c \'echo $$ > {shlex.quote(str(pid))}; exec "$0" "$@"\' {shlex.join(program)}'

@@ -148,7 +148,7 @@ class ModelsScreen(KeyedScreen["Choice | None"]):
         with Horizontal(id="body"):
             yield ModelTable(COLUMNS, "Name")
             with VerticalScroll(id="details"):
-                yield Static("", markup=False)
+                yield Static("looking for models ...", markup=False)
         yield PullBars()
         yield LoadOptionsBar(self._options)
         yield KeyLine()

@@ -66,9 +66,18 @@ class Talk(Screen[None]):
 
     async def on_mount(self) -> None:
         self.set_interval(DRAW_S, self.tick)
-        await self.show_conversation(self._begin)
         self.composer.editor.focus()
-        self.call_after_refresh(self.app.begin_load)
+        self._load_line = "opening the conversations"
+        self.show_lines()
+
+    async def on_chat_app_painted(self, event: ChatApp.Painted) -> None:
+        await self.show_conversation(self._begin)
+        self._load_line = ""
+        self.app.begin_load()
+        self.show_lines()
+
+    def on_screen_resume(self) -> None:
+        self.show_lines()
 
     def leave_edit(self) -> None:
         """Back to what was typed before."""
@@ -410,6 +419,8 @@ class Talk(Screen[None]):
             parts.append("editing: Enter sends it as a new branch, Esc leaves")
         if self._load_line:
             parts.append(self._load_line)
+        elif self.app.loading:
+            parts.append("looking for models")
         if self.answering is not None:
             done, wanted = self.answering.session.progress_tokens
             if self.answering.stopping:
