@@ -161,6 +161,12 @@ class Sheet(Widget):
         placed = self.placed(width) if width else []
         return placed[-1].y + placed[-1].height if placed else 0
 
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        # It does not scroll: because it has grown, nothing is to be laid out once more.
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
+
     # ---- how it looks
 
     def render_lines(self, crop: Region) -> list[Strip]:
