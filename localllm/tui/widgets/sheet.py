@@ -99,6 +99,7 @@ class Sheet(Widget):
         self.n_drawn = 0  # lines of text that were made
         self._default_layout = Gaps()  # type: ignore[assignment]
         self._known: tuple[object, list[Placed]] = (None, [])
+        self._heights: dict[Widget, tuple[object, int]] = {}
 
     # ---- what is shown
 
@@ -121,6 +122,7 @@ class Sheet(Widget):
     def cut(self, at: int) -> None:
         """Shows nothing from an item on."""
         del self.items[at:]
+        self._heights.clear()
         self._known = (None, [])
         self.refresh(layout=True)
 
@@ -145,14 +147,23 @@ class Sheet(Widget):
             if isinstance(item, Part):
                 height, n_lines = item.size_at(rules, width)
             elif item.parent is self and item.display:
-                gutter = item.gutter
-                inner = max(0, width - gutter.width)
-                viewport = self.app.viewport_size
-                height = item.get_content_height(Size(inner, 0), viewport, inner) + gutter.height
+                height = self._height(item, width)
             else:
                 continue
             yield Placed(y, height, first, item)
             y, first = y + height, first + n_lines
+
+    def _height(self, item: Widget, width: int) -> int:
+        """The lines of a widget, measured anew if it asked for a layout or has other styles."""
+        key = width, item._layout_updates, item.styles._cache_key
+        found = self._heights.get(item)
+        if found is None or found[0] != key:
+            gutter = item.gutter
+            inner = max(0, width - gutter.width)
+            viewport = self.app.viewport_size
+            height = item.get_content_height(Size(inner, 0), viewport, inner) + gutter.height
+            found = self._heights[item] = key, height
+        return found[1]
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return container.width
@@ -160,6 +171,12 @@ class Sheet(Widget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         placed = self.placed(width) if width else []
         return placed[-1].y + placed[-1].height if placed else 0
+
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        # It does not scroll: because it has grown, nothing is to be laid out once more.
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     # ---- how it looks
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from textual.containers import VerticalScroll
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message as Event
 from textual.scrollbar import ScrollBar
 from textual.strip import Strip
@@ -72,6 +72,13 @@ class Transcript(VerticalScroll, can_focus=False):
             self._vertical_scrollbar.display = False
             self.app._start_widget(self, self._vertical_scrollbar)
         return self._vertical_scrollbar
+
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        # The messages were laid out, which is why this is called; once more is asked for where the
+        # scroll bar comes or goes.
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         # Nothing stands between messages, so that all its lines are alike.
