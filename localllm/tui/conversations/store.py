@@ -69,6 +69,16 @@ class Conversations:
         return self._writer.trouble or self._reading.trouble
 
     @property
+    def why_not_saved(self) -> str:
+        """The trouble in few words: the file's path stands elsewhere. Empty: all is saved."""
+        if self.trouble is None:
+            return ""
+        file, why = self.file, self.trouble.message
+        for path, short in ((f" in {file}", ""), (f" to {file}", ""), (str(file), file.name)):
+            why = why.replace(path, short)
+        return why
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Plain lines on what happened to the file, e.g. that a damaged one was put aside."""
         return self._writer.notes

@@ -24,9 +24,9 @@ from localllm.tui.widgets.transcript import Transcript
 
 NOTHING: Mapping[str, Any] = {}
 DRAW_S = 0.1
-"""An answer is drawn at most so often,"""
 _SHARE = 5
-"""and not before so many times the computing time of the last drawing is over, at most a second."""
+"""An answer is drawn at most so often, and not before so many times the computing time of the last
+drawing is over, at most a second."""
 _CONTEXT_HINT = (
     "Ctrl+N begins a new conversation, F7 takes the last question back, and a model that is opened "
     "with more context (Ctrl+O) can go on."
@@ -433,11 +433,7 @@ class Talk(Screen[None]):
             parts.append(f"{here} queued: Esc takes it back")
         if elsewhere := len(self.queued) - here:
             parts.append(f"{elsewhere} queued in other conversations")
-        trouble = self.app.store.trouble
-        if trouble is not None:
-            file, why = self.app.store.file, trouble.message  # its path stands below the messages
-            for path, short in ((f" in {file}", ""), (f" to {file}", ""), (str(file), file.name)):
-                why = why.replace(path, short)
+        if why := self.app.store.why_not_saved:
             parts.append(f"not saved yet: {escape_line(why)}")
         return " · ".join(parts)
 
