@@ -148,6 +148,8 @@ class ChatApp(App[None]):
     def _fatal_error(self) -> None:
         # Textual's own would print a page with the values of all variables, texts among them.
         self._close_messages_no_wait()
+        if self.session is not None:
+            self.session.cancel()  # or its thread would hold up the end
 
     async def on_event(self, event: events.Event) -> None:
         """What is pasted is escaped before any field shows it; the editor of messages takes it as

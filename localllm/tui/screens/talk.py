@@ -57,7 +57,7 @@ class Talk(Screen[None]):
         self.stashed: tuple[str, tuple[Attachment, ...]] = ("", ())  # typed before the edit began
         self.transcript, self.composer = Transcript(), Composer()
         self._title, self._status = Static(id="title"), Static(id="status")
-        self._load_line = ""
+        self._load_line = "opening the conversations"
         self._when_open: Callable[[], Awaitable[object]] | None = None
         self._untold: dict[int, list[Notice]] = {}  # of conversations that are not shown
         self._trouble, self._n_notes = "", 0  # what was said of the conversations' file
@@ -67,7 +67,6 @@ class Talk(Screen[None]):
     async def on_mount(self) -> None:
         self.set_interval(DRAW_S, self.tick)
         self.composer.editor.focus()
-        self._load_line = "opening the conversations"
         self.show_lines()
 
     async def on_chat_app_painted(self, event: ChatApp.Painted) -> None:
@@ -461,8 +460,8 @@ class Talk(Screen[None]):
         if self.conversation is not None:
             self.app.store.change(self.conversation.id, model=self.app.model)
         self.show_lines()
-        then, self._when_open = self._when_open, None
-        if then is not None:
+        if then := self._when_open:
+            self._when_open = None
             await then()
         await self.next_question()
 
