@@ -214,6 +214,26 @@ async def shown_at_once(text: str, *, ended: bool) -> list[str]:
         return screen(app)
 
 
+@pytest.mark.parametrize("size", [1, 20])
+def test_what_comes_before_a_draw_gets_its_room(size: int) -> None:
+    """Also where a layout comes between two pieces that one draw shows."""
+    text = "# Head\n\nx = 1\n| 1 | **2** |\npara **bold** `code`\n\n- item\n\n```\nx\n```\n"
+
+    async def run() -> None:
+        app = Shown()
+        async with app.run_test(size=(20, 40)) as pilot:
+            await pilot.pause()
+            for at in range(0, len(text), size):
+                await app.answer.add(text[at : at + size])
+            await app.answer.end()
+            await pilot.pause()
+            for sheet in app.query(Sheet):
+                whole = sheet.get_content_height(sheet.size, app.size, sheet.size.width)
+                assert sheet.size.height == whole, sheet
+
+    asyncio.run(run())
+
+
 def test_an_answer_that_grew_looks_as_if_it_came_at_once() -> None:
     text = SAMPLE + answer_of_4k_tokens()[:8000]
 
