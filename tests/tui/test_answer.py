@@ -217,7 +217,7 @@ async def shown_at_once(text: str, *, ended: bool) -> list[str]:
 @pytest.mark.parametrize("size", [1, 20])
 def test_what_comes_before_a_draw_gets_its_room(size: int) -> None:
     """Also where a layout comes between two pieces that one draw shows."""
-    text = "# Head\n\nx = 1\n| 1 | **2** |\npara **bold** `code`\n\n- item\n\n```\nx\n```\n"
+    text = "# Head\n\nx = 1\n| 1 | **2** |\npara **bold** `code` [x](http://a.b)\n\nend\n"
 
     async def run() -> None:
         app = Shown()
