@@ -11,6 +11,7 @@ import pytest
 from stand_ins.nasty import BAD
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
 
 from localllm.tui.blocks import Hanging
@@ -214,22 +215,22 @@ async def shown_at_once(text: str, *, ended: bool) -> list[str]:
         return screen(app)
 
 
-@pytest.mark.parametrize("size", [1, 20])
-def test_what_comes_before_a_draw_gets_its_room(size: int) -> None:
-    """Also where a layout comes between two pieces that one draw shows."""
-    text = "# Head\n\nx = 1\n| 1 | **2** |\npara **bold** `code` [x](http://a.b)\n\nend\n"
-
+def test_a_sheet_that_is_measured_between_two_changes_gets_its_room() -> None:
     async def run() -> None:
+        inner = Sheet([Part(Content("a"))])
+        outer = Sheet([inner])
         app = Shown()
         async with app.run_test(size=(20, 40)) as pilot:
+            await app.mount(outer)
+            await outer.mount(inner)
             await pilot.pause()
-            for at in range(0, len(text), size):
-                await app.answer.add(text[at : at + size])
-            await app.answer.end()
+            assert inner.size.height == 1
+            inner.put(1, Part(Content("b")))
+            outer.refresh(layout=True)
+            assert [each.height for each in outer.placed(20)] == [2]
+            inner.put(2, Part(Content("c")))
             await pilot.pause()
-            for sheet in app.query(Sheet):
-                whole = sheet.get_content_height(sheet.size, app.size, sheet.size.width)
-                assert sheet.size.height == whole, sheet
+            assert (inner.size.height, outer.size.height) == (3, 3)
 
     asyncio.run(run())
 
