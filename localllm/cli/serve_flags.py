@@ -11,6 +11,12 @@ from localllm.errors import ArgumentError
 
 _HUB = "hf.co/"
 _BY_NAME = {name: flag for flag in FLAGS for name in flag.names.split()}
+#: What values of parameters of answers mean, by the names of these.
+_SAMPLING_WORDS = {
+    flag.to.partition(" ")[2]: dict(flag.words)
+    for flag in FLAGS
+    if flag.to.startswith("--sampling ")
+}
 
 
 @dataclass(frozen=True)
@@ -165,11 +171,13 @@ def _sampling(flag: Flag, name: str, values: list[str]) -> list[str]:
         given = None
     if not isinstance(given, dict):
         raise ArgumentError(f"{name}: {values[0][:40]!a} is no JSON object")
-    pairs = (
-        (key, value if isinstance(value, str) else json.dumps(value))
-        for key, value in given.items()
-    )
-    return [word for key, value in pairs for word in ("--sampling", f"{key}={value}")]
+    args = []
+    for key, value in given.items():
+        key = "max_tokens" if key == "max_new_tokens" else key
+        if value is not None:  # as if it were not there
+            text = value if isinstance(value, str) else json.dumps(value)
+            args += ["--sampling", f"{key}={_SAMPLING_WORDS.get(key, {}).get(text, text)}"]
+    return args
 
 
 def _context(flag: Flag, value: str) -> list[str]:

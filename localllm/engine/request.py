@@ -6,6 +6,7 @@ last event is `Finished` or `Failed`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -144,6 +145,10 @@ class LoadedModel:
         return self.digest if self.uses_disk else ""
 
 
+#: `tokens_per_s` looks back this far.
+RATE_SECONDS = 5.0
+
+
 @dataclass(frozen=True)
 class ServiceState:
     """Figures of one moment; the counts only grow."""
@@ -170,6 +175,12 @@ class ServiceState:
     kv_disk_skipped: int = 0  # pages that were not written
     kv_disk_stopped: int = 0  # 1: nothing is written any more
     last_progress_s: float = 0.0  # time.monotonic() of it
+
+    def seen_at(self, now: float, *, running: int, waiting: int) -> ServiceState:
+        """The same with what there is to do now: no speed, once nothing was done for a while."""
+        idle = not running and not waiting and now - self.last_progress_s > RATE_SECONDS
+        rate = 0.0 if idle else self.tokens_per_s
+        return dataclasses.replace(self, running=running, waiting=waiting, tokens_per_s=rate)
 
     def stalled_s(self, now: float) -> float:
         """Seconds for which there is work and no progress."""

@@ -102,9 +102,8 @@ class SerialService:
             if progress != self._seen:  # a step computes
                 self._seen = progress
                 self._counts = dataclasses.replace(self._counts, last_progress_s=time.monotonic())
-            return dataclasses.replace(
-                self._counts, running=int(self._running is not None), waiting=len(self._waiting)
-            )
+            running, waiting = int(self._running is not None), len(self._waiting)
+            return self._counts.seen_at(time.monotonic(), running=running, waiting=waiting)
 
     def kept_at(self, salt: bytes) -> None:
         """Nothing lies on the disk."""

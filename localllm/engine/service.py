@@ -23,7 +23,7 @@ from localllm.engine.open import Parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.prefix_cache import PrefixCache
 from localllm.engine.queue_wait import QueueWait
-from localllm.engine.request import Emit, Request, ServiceState
+from localllm.engine.request import RATE_SECONDS, Emit, Request, ServiceState
 from localllm.engine.serial import MAX_QUEUE, fault, loaded_model
 from localllm.errors import (
     ArgumentError,
@@ -31,9 +31,6 @@ from localllm.errors import (
     LocalLLMError,
 )
 from localllm.store.kv_cache import model_folder
-
-#: `tokens_per_s` looks back this far.
-RATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -149,7 +146,7 @@ class NativeService:
                 self._state = dataclasses.replace(self._state, last_progress_s=time.monotonic())
             waiting = sum(job.began_s is None for job in self._jobs)
             running = len(self._jobs) - waiting
-            return dataclasses.replace(self._state, running=running, waiting=waiting)
+            return self._state.seen_at(time.monotonic(), running=running, waiting=waiting)
 
     def _progress(self) -> tuple[int, int]:
         return self._runner.progress, 0 if self._tiers is None else self._tiers.n_read

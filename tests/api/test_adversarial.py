@@ -256,6 +256,8 @@ def test_tokens_there_and_back(http: httpx2.Client) -> None:
     assert all(isinstance(each["piece"], (str, list)) for each in pieces)
     counted = post(http, "/tokenize", {"prompt": "hello", "return_token_strs": True}).json()
     assert counted["count"] == len(counted["tokens"]) == len(counted["token_strs"])
+    text = post(http, "/tokenize", {"prompt": "hello", "messages": None}).json()
+    assert text["tokens"] == counted["tokens"]
     whole = post(http, "/tokenize", {"messages": ASK["messages"]}).json()
     assert whole["count"] > 3 and whole["max_model_len"] == 512
     counted = post(http, "/tokenize", {"messages": ASK["messages"], "new": 1, "tools": []})

@@ -113,6 +113,11 @@ def test_parameters_of_answers_on_the_command_line() -> None:
     line = f"m --override-generation-config '{given}'"
     context = command.make_context("serve", shlex.split(line), parent=root())
     assert dict(context.params["sampling"]) == {"temperature": 0.2, "repeat_penalty": 1.1}
+    given = '{"max_new_tokens": 9, "top_k": -1, "top_p": null, "stop": ["a", "b"]}'
+    context = command.make_context(
+        "serve", ["m", "--override-generation-config", given], parent=root()
+    )
+    assert dict(context.params["sampling"]) == {"max_tokens": 9, "top_k": 0, "stop": ("a", "b")}
     variables = {"LLAMA_ARG_TEMPERATURE": "0.5", "LLAMA_ARG_TOP_K": "7"}
     args = translate(["m", "--temp", "1"], variables).args
     assert args[-1] == "temperature=1" and "top_k=7" in args

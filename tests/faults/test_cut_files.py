@@ -19,6 +19,7 @@ from localllm.engine.open import OpenOptions, open_parts
 from localllm.engine.paged import PagedEngine
 from localllm.engine.request import Event, Failed, Finished, Piece, Request
 from localllm.engine.runner import MAX_TOUCHES, Feed, Model, Runner
+from localllm.engine.sampling import Sampler
 from localllm.engine.service import NativeService
 from localllm.errors import CancelledError, FileError
 from localllm.params import GenerateParams
@@ -199,6 +200,33 @@ def test_a_touch_is_told_from_a_write(copy: Path) -> None:
                 runner.step([Feed(sequence, PROMPT[:3])])
         runner.free(sequence)
         runner.close()
+
+
+def test_a_step_that_is_run_again_samples_once(copy: Path) -> None:
+    """Log probabilities of a prompt come in parts, and the sample beside them with the first."""
+    params = GenerateParams(temperature=0.0, repeat_penalty=2.0, repeat_last_n=3)
+    answers = []
+    with Model.load(copy, n_threads=2, raw_weights=True, digest=full_digest(copy)) as model:
+        runner = Runner(model, n_ctx_tokens=512)
+        for touch in (False, True):
+            sampler = Sampler(params, model.info.n_vocab)
+            sequence, other = runner.new_sequence(), runner.new_sequence()
+            answer = [runner.step([Feed(sequence, PROMPT, True, sampler)]).sampled(0).token]
+            asking = Feed(other, PROMPT, False, next_tokens=[*PROMPT[1:], -1])
+            if touch:
+                os.utime(copy, (2, 2))
+            result = runner.step(
+                [Feed(sequence, answer[-1:], True, sampler), asking], n_next_logprobs=1
+            )
+            answer.append(result.sampled(0).token)
+            for _ in range(12):
+                step = runner.step([Feed(sequence, answer[-1:], True, sampler)])
+                answer.append(step.sampled(0).token)
+            answers.append(answer)
+            runner.free(sequence)
+            runner.free(other)
+        runner.close()
+    assert answers[0] == answers[1]
 
 
 def test_a_cancelled_look_at_a_touched_file_accepts_nothing(copy: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from stand_ins.nasty import BAD
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
 
 from localllm.tui.blocks import Hanging
@@ -212,6 +213,26 @@ async def shown_at_once(text: str, *, ended: bool) -> list[str]:
     async with app.run_test(size=(60, 250)) as pilot:
         await pilot.pause()
         return screen(app)
+
+
+def test_a_sheet_that_is_measured_between_two_changes_gets_its_room() -> None:
+    async def run() -> None:
+        inner = Sheet([Part(Content("a"))])
+        outer = Sheet([inner])
+        app = Shown()
+        async with app.run_test(size=(20, 40)) as pilot:
+            await app.mount(outer)
+            await outer.mount(inner)
+            await pilot.pause()
+            assert inner.size.height == 1
+            inner.put(1, Part(Content("b")))
+            outer.refresh(layout=True)
+            assert [each.height for each in outer.placed(20)] == [2]
+            inner.put(2, Part(Content("c")))
+            await pilot.pause()
+            assert (inner.size.height, outer.size.height) == (3, 3)
+
+    asyncio.run(run())
 
 
 def test_an_answer_that_grew_looks_as_if_it_came_at_once() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localllm.engine.open import OpenOptions, open_parts
-from localllm.engine.request import Event, Failed, Finished, Piece, Request
+from localllm.engine.request import RATE_SECONDS, Event, Failed, Finished, Piece, Request
 from localllm.engine.serial import SerialService
 from localllm.errors import CancelledError, ContextFullError, QueueFullError
 from localllm.params import GenerateParams
@@ -189,3 +189,13 @@ def test_closing_ends_everything(tiny: Callable[[str, str], Path]) -> None:
     assert isinstance(queued.until_end()[-1], Failed)
     with pytest.raises(CancelledError):
         service.submit(Request(PROMPT, SHORT), queued.put)
+
+
+def test_the_speed_is_of_the_last_seconds(service: SerialService) -> None:
+    answer(service)
+    state = service.state()
+    assert state.tokens_per_s > 0
+    later = state.last_progress_s + RATE_SECONDS
+    assert state.seen_at(later, running=0, waiting=0) == state
+    assert state.seen_at(later + 1, running=1, waiting=0).tokens_per_s == state.tokens_per_s
+    assert state.seen_at(later + 1, running=0, waiting=0).tokens_per_s == 0

@@ -87,7 +87,7 @@ def _piece(tokenizer: Tokenizer, token: int) -> str | list[int]:
 
 def _as_vllm(body: dict[str, Any], held: Lease) -> dict[str, Any]:
     info = held.service.info
-    if "messages" in body:
+    if body.get("messages") is not None:
         if info.chat_template is None:
             raise UnsupportedError(f"{held.name} has no chat template")
         options = conversation.template_options(body, info.chat_template)

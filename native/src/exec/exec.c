@@ -275,6 +275,7 @@ llm_status llm_exec_step(llm_exec *e, const llm_batch *b, int32_t all_logits, in
     int32_t n_parts = (e->n_out + e->part_rows - 1) / e->part_rows;
     int32_t taken = n_parts ? (n_parts - 1) * e->part_rows : 0;
     llm_take_rows(e, taken, e->n_out - taken);
+    llm_accept_sampled(e);
     int64_t n_vocab = e->m->h.n_vocab;
     for (int32_t s = 0, row = 0; logits && !all_logits && s < b->n_seqs; s++) {
         if (!b->seq_sample[s]) continue;

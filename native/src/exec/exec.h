@@ -137,9 +137,11 @@ static inline llm_layer_turns llm_turns_of(const llm_exec *e, int32_t layer) {
 /* sampling.c: checks the samplers of a batch and makes room in them, so that sampling cannot fail. */
 llm_status llm_prepare_sampling(llm_exec *e, const llm_batch *b, const llm_logprobs *logprobs,
                                 llm_error *err);
-/* What is asked of rows [first, first + n) of the logits, which are in out_logits: samples, which
- * the samplers then have accepted, and log probabilities. */
+/* What is asked of rows [first, first + n) of the logits, which are in out_logits: samples and log
+ * probabilities. */
 void llm_take_rows(llm_exec *e, int32_t first, int32_t n);
+/* The samplers accept what was sampled: at the end of a step, as one that fails may be run again. */
+void llm_accept_sampled(const llm_exec *e);
 /* The caller's rows before any is taken: -1, and nothing. */
 void llm_clear_rows(const llm_exec *e);
 /* plan.c */

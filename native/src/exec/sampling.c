@@ -75,7 +75,6 @@ static void sample_row(llm_exec *e, int32_t s, const float *logits) {
     llm_sampler *sampler = b->seq_samplers ? b->seq_samplers[s] : NULL;
     if (sampler) {
         token = llm_sampler_run(sampler, &e->candidates, logits, position);
-        if (token >= 0) llm_sampler_push(sampler, token);
     } else {
         token = llm_sample(logits, e->n_sampled, 0, 0, position);
     }
@@ -94,5 +93,13 @@ void llm_take_rows(llm_exec *e, int32_t first, int32_t n) {
         }
         if (is_last && b->seq_sample[s]) sample_row(e, s, logits);
         llm_note_progress(e, 0);
+    }
+}
+
+void llm_accept_sampled(const llm_exec *e) {
+    const llm_batch *b = e->batch;
+    for (int32_t s = 0; b->seq_samplers && s < b->n_seqs; s++) {
+        if (b->seq_samplers[s] && e->out_tokens[s] >= 0)
+            llm_sampler_push(b->seq_samplers[s], e->out_tokens[s]);
     }
 }
