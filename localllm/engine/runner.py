@@ -295,8 +295,8 @@ class Runner:
     ) -> StepResult:
         """Computes all new tokens of all feeds in one step. n_logprobs: log probabilities of the
         sampled token and of this many likeliest ones (0 to 20) are wanted; n_next_logprobs: the
-        same, and the rank, for the next tokens of feeds that have any, which excludes logits. check:
-        a sequence whose output is not a number (NaN) is an error; else its token is -1.
+        same for the next tokens of feeds that have any, and their ranks, which excludes logits.
+        check: a sequence whose output is not a number (NaN) is an error; else its token is -1.
 
         Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced and no
         sampler has accepted a token.
