@@ -34,7 +34,7 @@ class PromptRows:
     def take(self, first: int, rows: Sequence[Sampled]) -> None:
         """What was wanted from `first` on. A prompt that lost its blocks may give some again."""
         new = rows[len(self._rows) - first :]
-        self._rows += [Sampled(row.token, row.logprob, row.top[: self.n_top]) for row in new]
+        self._rows += [row._replace(top=row.top[: self.n_top]) for row in new]
 
     def rows(self) -> tuple[Sampled, ...]:
         return tuple(self._rows)

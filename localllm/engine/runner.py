@@ -295,8 +295,8 @@ class Runner:
     ) -> StepResult:
         """Computes all new tokens of all feeds in one step. n_logprobs: log probabilities of the
         sampled token and of this many likeliest ones (0 to 20) are wanted; n_next_logprobs: the
-        same for the next tokens of feeds that have any, which excludes logits. check: a sequence
-        whose output is not a number (NaN) is an error; else its token is -1.
+        same for the next tokens of feeds that have any, and their ranks, which excludes logits.
+        check: a sequence whose output is not a number (NaN) is an error; else its token is -1.
 
         Raises CancelledError, PoolFullError, ArgumentError; then no feed has advanced and no
         sampler has accepted a token.
@@ -304,7 +304,7 @@ class Runner:
         feeds = list(feeds)
         asking = [i for i, feed in enumerate(feeds) if feed.next_tokens is not None]
         n_tokens = sum(len(feed.tokens) for feed in feeds)
-        next_rows = LogprobRows(n_tokens, n_next_logprobs) if asking else None
+        next_rows = LogprobRows(n_tokens, n_next_logprobs, ranks=True) if asking else None
         arrays = self._batch(feeds, 0, next_rows)
         n_rows = n_tokens if all_logits else len(feeds)
         logits = None

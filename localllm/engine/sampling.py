@@ -48,11 +48,13 @@ _SAME = (
 
 class Sampled(NamedTuple):
     """A sampled token. With log probabilities asked for: its own, and (token id, value) of the
-    likeliest ones, best first, all natural logarithms of the model's raw distribution."""
+    likeliest ones, best first, all natural logarithms of the model's raw distribution. rank, of a
+    prompt's tokens: how many tokens are at least as likely, itself among them."""
 
     token: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    rank: int | None = None
 
 
 class Sampler:
@@ -138,26 +140,32 @@ class Sampler:
 
 
 class LogprobRows:
-    """Memory for the log probabilities of n_rows sampled tokens, as `llm_logprobs`."""
+    """Memory for the log probabilities of n_rows sampled tokens, as `llm_logprobs`. ranks: also for
+    their ranks."""
 
-    def __init__(self, n_rows: int, n_top: int) -> None:
+    def __init__(self, n_rows: int, n_top: int, *, ranks: bool = False) -> None:
         if not 0 <= n_top <= MAX_TOP_LOGPROBS:
             raise ArgumentError(f"logprobs: {n_top} is out of range, allowed are 0 to 20")
         self._ids = np.empty((n_rows, 1 + n_top), dtype=np.int32)
         self._values = np.empty((n_rows, 1 + n_top), dtype=np.float32)
+        self._ranks = np.empty(n_rows, dtype=np.int32) if ranks else None
         self.pointer: Any = ffi.new("llm_logprobs *")
         self._keep = (
             native.array_out(self._ids, np.int32, name="ids"),
             native.array_out(self._values, np.float32, name="values"),
+            ffi.NULL
+            if self._ranks is None
+            else native.array_out(self._ranks, np.int32, name="ranks"),
         )
         self.pointer.n_top = n_top
-        self.pointer.ids, self.pointer.values = self._keep
+        self.pointer.ids, self.pointer.values, self.pointer.ranks = self._keep
 
     def sampled(self, row: int) -> Sampled:
         """What row `row` says: its token with its log probability and the likeliest ones."""
         ids, values = self._ids[row].tolist(), self._values[row].tolist()
         top = [(i, v) for i, v in zip(ids[1:], values[1:], strict=True) if i >= 0]
-        return Sampled(ids[0], values[0], tuple(top))
+        rank = None if self._ranks is None else int(self._ranks[row])
+        return Sampled(ids[0], values[0], tuple(top), rank)
 
 
 def sampler_of(params: GenerateParams, tokenizer: Tokenizer) -> Sampler:

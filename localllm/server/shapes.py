@@ -250,19 +250,21 @@ def _choice(index: int, *, finish_reason: str | None = None, **body: Any) -> dic
 
 def of_prompt(wishes: Wishes, rows: Sequence[Sampled]) -> dict[str, Any]:
     """vLLM's `prompt_logprobs`, if that was asked for: nothing of the first token; of each other
-    one, and of the likeliest in its place, by token id. rank: None beyond these."""
+    one, and of the likeliest in its place, by token id. As there, the rank of a token is its place
+    among the likeliest that were asked for, and beyond them how many tokens are at least as likely:
+    of equal ones the last place."""
     if wishes.prompt_logprobs is None:
         return {}
     found: list[dict[str, Any] | None] = [None]
     for row in rows:
         top = row.top[: wishes.prompt_logprobs]
-        ranks = {token: rank for rank, (token, _) in enumerate(row.top, 1)}
+        ranks = {row.token: row.rank, **{token: at for at, (token, _) in enumerate(top, 1)}}
         assert row.logprob is not None  # it was asked for
         found.append(
             {
                 str(token): {
                     "logprob": finite(value),
-                    "rank": ranks.get(token),
+                    "rank": ranks[token],
                     "decoded_token": wishes.tokenizer.token_bytes(token).decode("utf-8", "replace"),
                 }
                 for token, value in ((row.token, row.logprob), *top)

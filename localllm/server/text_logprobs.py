@@ -52,7 +52,7 @@ class TextLogprobs:
     def of_prompt(self, prompt: Echoed, rows: Sequence[Sampled]) -> dict[str, Any]:
         """The first token has no log probability: nothing is in front of it."""
         first = self._tokenizer.token_bytes(prompt.ids[0]).decode("utf-8", "replace")
-        rows = [Sampled(row.token, row.logprob, row.top[: self._n_top]) for row in rows]
+        rows = [row._replace(top=row.top[: self._n_top]) for row in rows]
         entries = [TokenLogprobs(prompt.ids[0], first, 0.0, ()), *told(self._tokenizer, rows)]
         lists = self._lists(entries, prompt.pieces)
         lists["token_logprobs"][0] = None

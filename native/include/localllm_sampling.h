@@ -61,6 +61,8 @@ struct llm_logprobs {
     int32_t n_top; /* 0 to LLM_MAX_TOP_LOGPROBS */
     int32_t *ids; /* rows of [1 + n_top]: the token, then the likeliest; -1: none */
     float *values; /* as ids */
+    int32_t *ranks; /* NULL, or [rows]: how many tokens are at least as likely as the token, itself
+                       among them: 1 for the likeliest; 0: no token */
 };
 
 /* One row. */

@@ -400,7 +400,7 @@ static void test_bad_arguments(void) {
     llm_sampler *s = sampler_of(&p), *copy = NULL;
     int32_t token = 7, ids[1] = {0};
     float x[4] = {0}, values[1];
-    llm_logprobs row = {0, ids, values}, many = {21, ids, values};
+    llm_logprobs row = {0, ids, values, NULL}, many = {21, ids, values, NULL};
     CHECK(llm_sampler_create(NULL, &copy, &err) == LLM_E_ARGUMENT, "no parameters");
     CHECK(llm_sampler_create(&p, NULL, &err) == LLM_E_ARGUMENT, "no place");
     CHECK(llm_sampler_clone(NULL, &copy, &err) == LLM_E_ARGUMENT, "no sampler");
@@ -488,18 +488,51 @@ static void test_working_memory_is_shared(void) {
     llm_candidates_init(&c, MAX_VOCAB, memory);
     for (int32_t position = 0; position < 50; position++) {
         fill(MAX_VOCAB, 10);
-        int32_t token = -1, ids[2][4];
+        int32_t token = -1, ids[2][4], rank = -1;
         float values[2][4];
-        llm_logprobs alone = {3, ids[0], values[0]};
+        llm_logprobs alone = {3, ids[0], values[0], NULL}, row = {3, ids[1], values[1], &rank};
         CHECK(llm_sampler_pick(s, logits, position, &token, NULL) == LLM_OK, "pick");
         CHECK(llm_sampler_run(s, &c, logits, position) == token, "position %d", position);
         CHECK(llm_logprobs_from(logits, MAX_VOCAB, token, &alone, NULL) == LLM_OK, "logprobs");
-        llm_logprobs_of(&c, logits, token, 3, ids[1], values[1]);
+        llm_logprobs_of(&c, logits, token, &row, 0);
         CHECK(!memcmp(ids[0], ids[1], sizeof ids[0]), "position %d", position);
         CHECK(!memcmp(values[0], values[1], sizeof values[0]), "position %d", position);
     }
     free(memory);
     llm_sampler_free(s);
+}
+
+static int descending(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* Ranks are places in the sorted logits, the last of those that are equal; a NaN counts as minus
+ * infinity. */
+static void test_ranks(void) {
+    static float sorted[MAX_VOCAB];
+    static const int32_t sizes[] = {1, 2, 7, 64, 129, 1000, MAX_VOCAB};
+    for (int32_t round = 0; round < 70; round++) {
+        int32_t n = sizes[round % 7], kind = round / 7, ids[1];
+        fill(n, 10);
+        for (int32_t i = 0; i < n; i++) {
+            if (kind % 3 == 1) logits[i] = floorf(logits[i]); /* many ties */
+            if (kind % 3 == 2 && random_below(3) == 0)
+                logits[i] = random_below(2) ? NAN : -INFINITY;
+            if (kind == 9) logits[i] = i % 2 ? INFINITY : -logits[i];
+            sorted[i] = isnan(logits[i]) ? -INFINITY : logits[i];
+        }
+        qsort(sorted, (size_t)n, sizeof sorted[0], descending);
+        for (int32_t k = 0; k < 20; k++) {
+            int32_t token = k ? random_below(n) : -1, rank = -1, want = 0;
+            float value = 0;
+            llm_logprobs row = {0, ids, &value, &rank};
+            while (token >= 0 && want < n && !(sorted[want] < logits[token])) want++;
+            CHECK(llm_logprobs_from(logits, n, token, &row, NULL) == LLM_OK, "logprobs");
+            CHECK(rank == want, "round %d, token %d (%g) of %d: rank %d, not %d", round, token,
+                  token < 0 ? 0.0 : (double)logits[token], n, rank, want);
+        }
+    }
 }
 
 /* Only the first token after a pick, and only if it was picked, moves mirostat's mu. */
@@ -583,6 +616,7 @@ int main(void) {
     test_bad_arguments();
     test_random_chains(1000 * times);
     test_working_memory_is_shared();
+    test_ranks();
     test_mu_moves_once();
     test_stored_tokens();
     if (n_failed) fprintf(stderr, "%d checks failed\n", n_failed);

@@ -313,9 +313,10 @@ static void check_next_tokens(engine *e, llm_exec *exec, int32_t n, int32_t ever
                               const float *expected) {
     enum { TOP = 2, WIDE = 1 + TOP };
     static int32_t tokens[N_TOKENS + 1], next[N_TOKENS + 1], ids[(N_TOKENS + 1) * WIDE];
+    static int32_t ranks[N_TOKENS + 1];
     static float values[(N_TOKENS + 1) * WIDE], last[N_VOCAB];
     int32_t seqs[2] = {1, 0}, tables[32], offsets[5], count[2] = {1, n}, first[2] = {40, 0};
-    int32_t sample[2] = {1, 0}, out[2], out_ids[2 * WIDE], from = 0, n_from = 41;
+    int32_t sample[2] = {1, 0}, out[2], out_ids[2 * WIDE], out_ranks[2], from = 0, n_from = 41;
     float out_values[2 * WIDE];
     llm_error err = {0};
     static float alone[N_TOKENS * N_VOCAB];
@@ -329,14 +330,15 @@ static void check_next_tokens(engine *e, llm_exec *exec, int32_t n, int32_t ever
         next[1 + i] = i % every ? -1 : token_at(0, i + 1);
     }
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) ids[i] = -7;
-    llm_logprobs rows = {TOP, ids, values}, out_rows = {TOP, out_ids, out_values};
+    for (int32_t i = 0; i <= n; i++) ranks[i] = -7;
+    llm_logprobs rows = {TOP, ids, values, ranks}, out_rows = {TOP, out_ids, out_values, out_ranks};
     llm_batch b = {2, n + 1, tokens, count, first, tables, offsets, sample, NULL, next, &rows};
     llm_status s = llm_exec_step(exec, &b, 0, out, NULL, &out_rows, &err);
     CHECK(s == LLM_OK, "%s", err.message);
     for (int32_t i = -1; i < n; i++) {
-        int32_t wanted[WIDE] = {-7, -7, -7}, token = i < 0 ? out[0] : next[1 + i];
+        int32_t wanted[WIDE] = {-7, -7, -7}, rank = -7, token = i < 0 ? out[0] : next[1 + i];
         float value[WIDE] = {0};
-        llm_logprobs one = {TOP, wanted, value};
+        llm_logprobs one = {TOP, wanted, value, &rank};
         const float *logits = i < 0 ? last : expected + (size_t)i * N_VOCAB;
         if (token >= 0) llm_logprobs_from(logits, N_VOCAB, token, &one, &err);
         const int32_t *got = i < 0 ? out_ids : ids + (1 + i) * WIDE;
@@ -345,8 +347,12 @@ static void check_next_tokens(engine *e, llm_exec *exec, int32_t n, int32_t ever
               got[0]);
         CHECK(token < 0 || !memcmp(got_values, value, sizeof value), "%d tokens, row %d: %g", n, i,
               (double)got_values[0]);
+        int32_t got_rank = i < 0 ? out_ranks[0] : ranks[1 + i];
+        CHECK(got_rank == rank, "%d tokens, row %d: rank %d, not %d", n, i, got_rank, rank);
     }
-    CHECK(out[1] == -1 && out_ids[WIDE] == -1, "a row that was not sampled: %d", out[1]);
+    CHECK(out_ranks[0] == 1, "rank %d of the likeliest", out_ranks[0]);
+    CHECK(out[1] == -1 && out_ids[WIDE] == -1 && out_ranks[1] == 0,
+          "a row that was not sampled: %d", out[1]);
 }
 
 static void check_prompt_logprobs(engine *e, const float *expected) {
@@ -369,7 +375,7 @@ static void check_prompt_logprobs(engine *e, const float *expected) {
     int32_t seq = 0, tables[16], offsets[3], one = 1, out, token = 1, pos = 0, next = N_VOCAB;
     int32_t id;
     float value, logits[N_VOCAB];
-    llm_logprobs row = {0, &id, &value}, none = {0, NULL, NULL};
+    llm_logprobs row = {0, &id, &value, NULL}, none = {0, NULL, NULL, NULL};
     make_tables(1, &seq, tables, offsets);
     llm_batch b = {1, 1, &token, &one, &pos, tables, offsets, &one, NULL, &next, &row};
     CHECK(llm_exec_step(small, &b, 0, &out, NULL, NULL, &err) == LLM_E_ARGUMENT, "next token");
@@ -485,9 +491,10 @@ enum { K = 12, N_TOP = 3, WIDTH = 1 + N_TOP };
 
 static void check_decode(engine *e, int32_t mirostat) {
     int32_t seq = 0, first = 0, n = 20, tables[16], offsets[3], one = 1, sampled[K], by_step[K];
-    int32_t ids[2][K * WIDTH];
+    int32_t ids[2][K * WIDTH], ranks[2][K];
     float values[2][K * WIDTH];
-    llm_logprobs whole = {N_TOP, ids[0], values[0]}, row = {N_TOP, ids[1], values[1]};
+    llm_logprobs whole = {N_TOP, ids[0], values[0], ranks[0]};
+    llm_logprobs row = {N_TOP, ids[1], values[1], ranks[1]};
     static float logits[N_TOKENS * N_VOCAB];
     llm_sampler *fresh = stateful_sampler(mirostat), *s1 = clone_of(fresh), *s2 = clone_of(fresh);
     llm_error err = {0};
@@ -499,7 +506,7 @@ static void check_decode(engine *e, int32_t mirostat) {
     CHECK(s == LLM_OK && n_done == K, "%s, %d steps", err.message, n_done);
     feed(e, 1, &seq, &first, &n, logits);
     b.seq_samplers = &s2;
-    for (int32_t i = 0; i < K; i++, pos++, row.ids += WIDTH, row.values += WIDTH) {
+    for (int32_t i = 0; i < K; i++, pos++, row.ids += WIDTH, row.values += WIDTH, row.ranks++) {
         /* A step that was cancelled changes no sampler. */
         e->cancel = 1;
         s = llm_exec_step(e->exec, &b, 0, &by_step[i], NULL, &row, &err);
@@ -513,6 +520,7 @@ static void check_decode(engine *e, int32_t mirostat) {
     }
     CHECK(!memcmp(ids[0], ids[1], sizeof ids[0]), "ids of logprobs differ");
     CHECK(!memcmp(values[0], values[1], sizeof values[0]), "logprobs differ");
+    CHECK(!memcmp(ranks[0], ranks[1], sizeof ranks[0]) && ranks[0][0] > 0, "ranks differ");
     token = token_at(0, 20);
     pos = 20;
     b.seq_samplers = &fresh;
@@ -546,10 +554,10 @@ static void check_bad_samplers(engine *e) {
     b.seq_samplers = narrow;
     CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, NULL, &err) == LLM_E_ARGUMENT, "narrow");
     b.seq_samplers = fine;
-    llm_logprobs many = {LLM_MAX_TOP_LOGPROBS + 1, ids, values}, none = {0, NULL, NULL};
+    llm_logprobs many = {LLM_MAX_TOP_LOGPROBS + 1, ids, values, NULL}, none = {0, NULL, NULL, NULL};
     CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, &many, &err) == LLM_E_ARGUMENT, "21 logprobs");
     CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, &none, &err) == LLM_E_ARGUMENT, "no place");
-    llm_logprobs rows = {N_TOP, ids, values};
+    llm_logprobs rows = {N_TOP, ids, values, NULL};
     int32_t second_only[2] = {0, 1};
     b.seq_sample = second_only;
     CHECK(llm_exec_step(e->exec, &b, 0, out, NULL, &rows, &err) == LLM_OK, "%s", err.message);

@@ -3,10 +3,17 @@ with logprobs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from reference.engine import load_logits
+
+from localllm.engine.request import LoadedModel
+from localllm.engine.sampling import Sampled
+from localllm.server.shapes import Wishes, of_prompt
 
 COMMON = {"model": "tiny", "temperature": 0, "seed": 1}
 TEXT = "once upon a time there was a king"
@@ -38,10 +45,11 @@ def check(http: httpx2.Client, found: list[dict[str, Any] | None], ids: list[int
     expected = echoed(http, ids, n)
     for token, entries, (value, top) in zip(ids[1:], found[1:], expected, strict=True):
         assert entries is not None and entries[str(token)]["logprob"] == value
-        ranked = {each["rank"]: each["logprob"] for each in entries.values() if each["rank"]}
-        assert sorted(ranked) == list(range(1, n + 1)) and top <= set(ranked.values())
+        ranked = {each["rank"]: each["logprob"] for each in entries.values()}
+        assert len(ranked) == len(entries)
+        assert set(ranked) == {entries[str(token)]["rank"], *range(1, n + 1)}
         assert [ranked[i] for i in sorted(ranked)] == sorted(ranked.values(), reverse=True)
-        assert len(entries) in (n, n + 1)
+        assert top <= set(ranked.values())
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
@@ -68,13 +76,45 @@ def test_chat(real_http: httpx2.Client) -> None:
     assert "prompt_logprobs" not in posted(real_http, "/v1/chat/completions", **CHAT)
 
 
+@pytest.mark.parametrize("n", [0, 2])
+def test_ranks_are_those_among_all_tokens(
+    real_http: httpx2.Client, tiny: Callable[[str, str], Path], n: int
+) -> None:
+    answer = posted(
+        real_http, "/v1/completions", prompt=TEXT, max_tokens=0, prompt_logprobs=n,
+        return_token_ids=True,
+    )  # fmt: skip
+    (choice,) = answer["choices"]
+    (ids,) = answer["prompt_token_ids"]
+    found = [
+        entries[str(token)]["rank"]
+        for token, entries in zip(ids[1:], choice["prompt_logprobs"][1:], strict=True)
+    ]
+    logits = load_logits(tiny("llama", "F32"), ids)
+    assert found == [
+        int((row >= row[token]).sum()) for token, row in zip(ids[1:], logits, strict=False)
+    ]
+    assert max(found) > 20
+
+
+def test_equal_ones_have_the_last_place_beyond_the_likeliest(fake_info: LoadedModel) -> None:
+    row = Sampled(7, -2.0, ((5, -1.0), (6, -2.0), (7, -2.0)), rank=4)
+    for n, ranks in enumerate([{"7": 4}, {"7": 4, "5": 1}, {"7": 4, "5": 1, "6": 2},
+                               {"7": 3, "5": 1, "6": 2}]):  # fmt: skip
+        wishes = Wishes(fake_info.tokenizer, prompt_logprobs=n)
+        _, entries = of_prompt(wishes, [row])["prompt_logprobs"]
+        assert {token: each["rank"] for token, each in entries.items()} == ranks
+
+
 def test_beside_echo_each_has_its_own_number(real_http: httpx2.Client) -> None:
     body = {"prompt": TEXT, "max_tokens": 1, "echo": True}
     alone = posted(real_http, "/v1/completions", **body, logprobs=1)["choices"][0]
     for n in (0, 3):
         both = posted(real_http, "/v1/completions", **body, logprobs=1, prompt_logprobs=n)
         (choice,) = both["choices"]
+        (other,) = posted(real_http, "/v1/completions", **body, prompt_logprobs=n)["choices"]
         assert choice["logprobs"] == alone["logprobs"]
+        assert choice["prompt_logprobs"] == other["prompt_logprobs"]
         assert len(choice["prompt_logprobs"]) == len(alone["logprobs"]["tokens"]) - 1
 
 

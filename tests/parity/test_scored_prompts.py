@@ -35,3 +35,5 @@ def test_scores_are_llama_cpps(tiny: Callable[[str, str], Path], arch: str) -> N
         best = np.sort(their)[::-1][:TOP]
         assert [value for _, value in row.top] == pytest.approx(best, abs=limit)
         assert all(value == pytest.approx(their[i], abs=limit) for i, value in row.top)
+        least, most = ((their > their[row.token] + x).sum() for x in (2 * limit, -2 * limit))
+        assert row.rank is not None and least < row.rank <= most

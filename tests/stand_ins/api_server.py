@@ -85,7 +85,7 @@ class FakeService:
         request, count = ticket.request, 0
         try:
             if request.prompt_logprobs is not None:
-                rows = (Sampled(token, -0.25) for token in request.prompt[1:])
+                rows = (Sampled(token, -0.25, rank=1) for token in request.prompt[1:])
                 emit(PromptLogprobs(tuple(rows)))
             for index in range(request.n):
                 for character in self._characters(ticket, verb, rest):

@@ -30,7 +30,7 @@ def expected(path: Path, tokens: Sequence[int], n_top: int) -> tuple[Sampled, ..
     logits = load_logits(path, tokens, n_threads=1)
     sampler = Sampler(GenerateParams(), logits.shape[1])
     return tuple(
-        Sampled(token, *sampler.logprobs(row, token, n_top))
+        Sampled(token, *sampler.logprobs(row, token, n_top), rank=int((row >= row[token]).sum()))
         for row, token in zip(logits, tokens[1:], strict=False)
     )
 
@@ -58,9 +58,10 @@ def test_rows_are_those_of_the_logits(tiny: Tiny, arch: str, batch: int) -> None
             rows, reasons = asked(service, Request(LONG, params, prompt_logprobs=3))
             assert rows == want and reasons == ["length"]
         assert all(math.isfinite(row.logprob or math.inf) for row in rows)
+        assert len({row.rank for row in rows}) > len(rows) // 2
         rows, reasons = asked(service, Request(LONG, NOTHING, n=3, prompt_logprobs=0))
         assert reasons == ["length"] * 3
-        assert rows == tuple(Sampled(row.token, row.logprob) for row in want)
+        assert rows == tuple(row._replace(top=()) for row in want)
     finally:
         service.close()
 
@@ -138,13 +139,13 @@ def test_many_at_once_lose_their_blocks(
 def test_a_prompt_that_lost_its_blocks_gives_rows_again() -> None:
     rows = PromptRows((5, 6, 7, 8, 9), 1)
     assert rows.wanted(0, 3) == [6, 7, 8] and rows.wanted(3, 2) == [9, -1]
-    some = [Sampled(token, -1.0, ((1, -0.5), (2, -0.6))) for token in (6, 7, 8, 9)]
+    some = [Sampled(token, -1.0, ((1, -0.5), (2, -0.6)), rank=token) for token in (6, 7, 8, 9)]
     rows.take(0, some[:2])
     assert rows.n_reusable == 2 and not rows.is_complete
     rows.take(1, some[1:3])
     rows.take(3, some[3:])
     assert rows.is_complete
-    assert rows.rows() == tuple(Sampled(each.token, -1.0, ((1, -0.5),)) for each in some)
+    assert rows.rows() == tuple(each._replace(top=((1, -0.5),)) for each in some)
 
 
 def test_next_tokens_that_do_not_fit(tiny: Tiny) -> None:

@@ -320,6 +320,7 @@ llm_status llm_exec_decode(llm_exec *e, const llm_batch *b, int32_t k, const int
         if (logprobs) {
             rows.ids += n * (size_t)(1 + rows.n_top);
             rows.values += n * (size_t)(1 + rows.n_top);
+            if (rows.ranks) rows.ranks += n;
         }
         for (size_t s = 0; s < n; s++) {
             tokens[s] = out[s];

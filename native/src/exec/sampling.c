@@ -54,15 +54,10 @@ llm_status llm_prepare_sampling(llm_exec *e, const llm_batch *b, const llm_logpr
     return LLM_OK;
 }
 
-static void fill_logprobs(llm_exec *e, int32_t row, const float *logits, int32_t token,
-                          const llm_logprobs *out) {
-    int64_t at = (int64_t)row * (1 + out->n_top);
-    llm_logprobs_of(&e->candidates, logits, token, out->n_top, out->ids + at, out->values + at);
-}
-
 void llm_clear_rows(const llm_exec *e) {
     const llm_logprobs *out = e->out_logprobs;
     for (int32_t s = 0; s < e->batch->n_seqs; s++) e->out_tokens[s] = -1;
+    for (int32_t s = 0; out && out->ranks && s < e->batch->n_seqs; s++) out->ranks[s] = 0;
     for (int64_t i = 0; out && i < (int64_t)e->batch->n_seqs * (1 + out->n_top); i++) {
         out->ids[i] = -1;
         out->values[i] = -INFINITY;
@@ -79,7 +74,7 @@ static void sample_row(llm_exec *e, int32_t s, const float *logits) {
         token = llm_sample(logits, e->n_sampled, 0, 0, position);
     }
     e->out_tokens[s] = token;
-    if (e->out_logprobs) fill_logprobs(e, s, logits, token, e->out_logprobs);
+    if (e->out_logprobs) llm_logprobs_of(&e->candidates, logits, token, e->out_logprobs, s);
 }
 
 void llm_take_rows(llm_exec *e, int32_t first, int32_t n) {
@@ -89,7 +84,7 @@ void llm_take_rows(llm_exec *e, int32_t first, int32_t n) {
         int32_t token = e->out_row[first + row], s = e->token_seq[token];
         bool is_last = token == b->n_tokens - 1 || e->token_seq[token + 1] != s;
         if (b->next_tokens && b->next_tokens[token] >= 0) {
-            fill_logprobs(e, token, logits, b->next_tokens[token], b->next_logprobs);
+            llm_logprobs_of(&e->candidates, logits, b->next_tokens[token], b->next_logprobs, token);
         }
         if (is_last && b->seq_sample[s]) sample_row(e, s, logits);
         llm_note_progress(e, 0);

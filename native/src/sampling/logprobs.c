@@ -31,14 +31,25 @@ static void sort_list(llm_candidates *c) {
     }
 }
 
-void llm_logprobs_of(llm_candidates *c, const float *logits, int32_t token, int32_t n_top,
-                     int32_t *ids, float *values) {
+/* A NaN is as unlikely as minus infinity: as many as all tokens are at least as likely. */
+static int32_t rank_of(const float *logits, int32_t n_vocab, float logit) {
+    if (!(logit > -INFINITY)) return n_vocab;
+    int32_t rank = 0;
+    for (int32_t i = 0; i < n_vocab; i++) rank += logits[i] >= logit;
+    return rank;
+}
+
+void llm_logprobs_of(llm_candidates *c, const float *logits, int32_t token, const llm_logprobs *out,
+                     int64_t row) {
+    int32_t n_top = out->n_top, *ids = out->ids + row * (1 + n_top);
+    float *values = out->values + row * (1 + n_top);
     uint64_t mode = llm_float_env_get();
     llm_float_env_set(LLM_FLOAT_ENV_DEFAULT);
     llm_candidates_begin(c, logits);
     float max = llm_candidates_max(c);
     bool finite = max < INFINITY && max > -INFINITY;
     double log_sum = finite ? llm_portable_log(llm_dense_sum(logits, c->n_vocab, max)) : 0;
+    if (out->ranks) out->ranks[row] = token >= 0 ? rank_of(logits, c->n_vocab, logits[token]) : 0;
     ids[0] = token;
     values[0] = token >= 0 ? logprob_of(logits[token], max, log_sum) : -INFINITY;
     llm_candidates_list_top(c, n_top > 0 ? n_top : 1);

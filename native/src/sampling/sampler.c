@@ -294,7 +294,7 @@ llm_status llm_logprobs_from(const float *logits, int32_t n_vocab, int32_t token
     llm_candidates c;
     if (status == LLM_OK) status = work_memory(n_vocab, &memory, &c, err);
     if (status != LLM_OK) return status;
-    llm_logprobs_of(&c, logits, token, out->n_top, out->ids, out->values);
+    llm_logprobs_of(&c, logits, token, out, 0);
     free(memory);
     return LLM_OK;
 }

@@ -61,10 +61,10 @@ void llm_apply_mirostat(llm_sampler *s, llm_candidates *c);
 double llm_mirostat_surprise(const llm_sampler *s, const llm_candidates *c, int32_t token);
 
 /* logprobs.c: natural logarithms of the probabilities of logits [n_vocab] without any sampler: of
- * `token`, then of the n_top likeliest. ids and values [1 + n_top]; places that no token fills get
- * -1 and minus infinity. */
+ * `token`, then of the n_top likeliest, into row `row`. Places that no token fills get -1 and minus
+ * infinity. */
 llm_status llm_logprobs_check(const llm_logprobs *out, llm_error *err);
-void llm_logprobs_of(llm_candidates *c, const float *logits, int32_t token, int32_t n_top,
-                     int32_t *ids, float *values);
+void llm_logprobs_of(llm_candidates *c, const float *logits, int32_t token, const llm_logprobs *out,
+                     int64_t row);
 
 #endif
