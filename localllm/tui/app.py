@@ -51,6 +51,9 @@ class ChatApp(App[None]):
     class Painted(Message):
         """The first screen is there: what may take long begins."""
 
+    class Opened(Message):
+        """A conversation is there: what was typed until now is for it."""
+
     class Loading(Message):
         """How far the load of a model is, from 0 to 1."""
 
@@ -111,6 +114,7 @@ class ChatApp(App[None]):
         self._last: tuple[str, LoadOptions] | None = None  # the model that was open last
         self._one_load = threading.Lock()
         self._is_painted = False
+        self._early: list[events.Event] | None = []  # what was typed before `Opened`
         self._conversation = conversation
 
     # ---- the beginning and the end
@@ -156,6 +160,10 @@ class ChatApp(App[None]):
         it is, for its attachments. Smaller than `LEAST` no screen is laid out: it is cut."""
         from localllm.tui.widgets.composer import Editor
 
+        typed = isinstance(event, (events.InputEvent, events.Paste)) and not event.is_forwarded
+        if typed and self._early is not None:
+            self._early.append(event)
+            return
         if isinstance(event, events.Paste) and not isinstance(self.focused, Editor):
             event.text = escape(event.text.replace("\r\n", "\n").replace("\r", "\n"))
         elif isinstance(event, events.Resize):
@@ -163,6 +171,11 @@ class ChatApp(App[None]):
             if size != event.size:
                 event = events.Resize(size, size)
         await super().on_event(event)
+
+    async def on_chat_app_opened(self, event: Opened) -> None:
+        early, self._early = self._early or [], None
+        for each in early:  # here, so that nothing that came later overtakes it
+            await self.on_event(each)
 
     def begin_load(self) -> None:
         """Opens the model to begin with. Called when the first screen is painted: what a load

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from tui.driving import Driven, drive
 from tui.fakes import FakeOpener
 from tui.test_models_screen import FakeLibrary
@@ -17,6 +18,7 @@ from tui.waiting import screen_text, until
 from localllm.tui.app import ChatApp
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.library import ModelRow
+from localllm.tui.screens.chat import ChatScreen
 from localllm.tui.screens.models import ModelsScreen
 
 
@@ -47,6 +49,43 @@ def test_a_frame_is_there_before_the_conversations_are_read(tmp_path: Path) -> N
                 assert "f1 Help" in text and "New chat" in text
                 assert "opening" not in screen_text(app) and "looking" not in screen_text(app)
                 assert store._reading.n_queries > 0
+        finally:
+            store.close()
+
+    asyncio.run(run())
+
+
+class Early(Watched):
+    """Somebody types before the first frame is seen."""
+
+    def __init__(self, typed: list[events.Event], *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._typed = typed
+
+    def _display(self, screen: Any, renderable: Any) -> None:
+        while self._typed:
+            self.post_message(self._typed.pop(0))
+        super()._display(screen, renderable)
+
+
+def test_what_is_typed_before_the_first_frame_is_for_the_conversation(tmp_path: Path) -> None:
+    keys = [(each, None) for each in ("ctrl+n", "f7", "f5", "ctrl+n")]
+    keys += [(each, each) for each in "hi"]
+    typed: list[events.Event] = [events.Key(key, character) for key, character in keys]
+    typed += [events.Paste(" there"), events.Key("enter", None)]
+
+    async def run() -> None:
+        store = Conversations(tmp_path / "conversations.db")
+        app = Early(typed, FakeOpener(), store, config=tmp_path)
+        try:
+            async with app.run_test(size=(80, 24)) as pilot:
+                chat = app.screen_stack[-1]
+                assert isinstance(chat, ChatScreen)
+                await until(
+                    pilot, lambda: [each.role for each in chat.path()] == ["user", "assistant"]
+                )
+                assert chat.path()[0].content == "hi there"
+                assert chat.composer.text == ""
         finally:
             store.close()
 

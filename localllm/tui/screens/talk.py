@@ -74,6 +74,7 @@ class Talk(Screen[None]):
         self._load_line = ""
         self.app.begin_load()
         self.show_lines()
+        self.app.post_message(ChatApp.Opened())
 
     def on_screen_resume(self) -> None:
         self.show_lines()
