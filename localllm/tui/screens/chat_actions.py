@@ -14,6 +14,7 @@ from localllm.tui.conversations.kinds import Attachment, Message
 from localllm.tui.dialogue import last_question, taken_in
 from localllm.tui.screens.talk import NOTHING
 from localllm.tui.screens.waiting import Waiting
+from localllm.tui.turns import in_turn
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView
@@ -81,16 +82,19 @@ class Actions(Waiting):
             return True
         return False
 
+    @in_turn
     async def action_regenerate(self) -> None:
         question = last_question(self.path())
         if question is not None:
             await self.regenerate(question.id)
 
+    @in_turn
     async def action_continue(self) -> None:
         path = self.path()
         if path and path[-1].role == "assistant" and self.ready(then=self.action_continue):
             await self.go_on(path[-1])
 
+    @in_turn
     async def action_undo(self) -> None:
         question = last_question(self.path())
         if question is not None:
@@ -120,6 +124,7 @@ class Actions(Waiting):
 
     # ---- messages
 
+    @in_turn
     async def on_message_view_wanted(self, event: MessageView.Wanted) -> None:
         event.stop()
         message, what = event.view.message, event.what
@@ -142,6 +147,7 @@ class Actions(Waiting):
             if parent is not None:
                 await self.regenerate(parent)
 
+    @in_turn
     async def regenerate(self, question: int, params: Mapping[str, Any] = NOTHING) -> None:
         """Another answer to a question, with parameters for this once."""
         if not self.ready(then=partial(self.regenerate, question, params)):
@@ -152,6 +158,7 @@ class Actions(Waiting):
         await self.answer_to(question, params)
         self.transcript.follow()
 
+    @in_turn
     async def undo(self, message: Message) -> None:
         """Takes a message and all below it back; a question goes to the editor."""
         if not self.ready(to_answer=False):
@@ -174,6 +181,7 @@ class Actions(Waiting):
         self.composer.editor.focus()
         self.show_lines()
 
+    @in_turn
     async def walk(self, message: Message, step: int) -> None:
         """The branch before or after that of a message."""
         place = message.place + step
@@ -220,7 +228,7 @@ class Actions(Waiting):
             return
         self.composer.show(*self.stashed)
         if editing.role == "user":
-            await self.ask(editing.parent, words, parts)
+            await self.ask(editing.parent, words, parts, editing.conversation)
         else:
             assert self.conversation is not None
             self.app.store.add(

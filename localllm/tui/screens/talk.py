@@ -14,10 +14,11 @@ from textual.widgets import Static
 from localllm.errors import ArgumentError, ContextFullError, LocalLLMError
 from localllm.plain_text import escape, escape_line
 from localllm.tui.answering import Answering
-from localllm.tui.app import ChatApp, short_label
+from localllm.tui.app import ChatApp
 from localllm.tui.conversations.kinds import Attachment, Conversation, Message, now
 from localllm.tui.dialogue import asked, kept_figures, parameters
 from localllm.tui.queued import Queue
+from localllm.tui.turns import Turns, in_turn
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView, Notice
 from localllm.tui.widgets.transcript import Transcript
@@ -51,6 +52,7 @@ class Talk(Screen[None]):
         self.answering: Answering | None = None
         self.answer: Message | None = None  # what `answering` writes
         self._before, self._thought = "", ""  # what this message and its reasoning held before
+        self.turns = Turns()  # for all that changes what is shown: keys, timers, messages, workers
         self.turning = False  # one answer ends, or a question is asked: other tasks run meanwhile
         self.queued = Queue()
         self.editing: Message | None = None
@@ -87,6 +89,7 @@ class Talk(Screen[None]):
 
     # ---- which conversation
 
+    @in_turn
     async def show_conversation(self, conversation: int | None, at: int | None = None) -> None:
         """Shows a conversation, a new one for None; `at`: the message to go to."""
         self.leave_edit()
@@ -118,6 +121,7 @@ class Talk(Screen[None]):
         self.show_lines()
         self.changed()
 
+    @in_turn
     async def reopen(self, at: int | None = None) -> None:
         """Shows the conversation as it is now."""
         assert self.conversation is not None
@@ -161,6 +165,7 @@ class Talk(Screen[None]):
         """The messages that are shown, as they are kept now."""
         return self.app.store.path(self.renew().id)
 
+    @in_turn
     async def on_transcript_wants_earlier(self, event: Transcript.WantsEarlier) -> None:
         event.stop()
         n_path = len(self.path())
@@ -170,6 +175,7 @@ class Talk(Screen[None]):
 
     # ---- asking
 
+    @in_turn
     async def ask(
         self,
         parent: int | None,
@@ -188,6 +194,7 @@ class Talk(Screen[None]):
         self.changed()
         await self.answer_to(question.id, conversation=conversation)
 
+    @in_turn
     async def answer_to(
         self, parent: int, once: Mapping[str, Any] = NOTHING, *, conversation: int | None = None
     ) -> None:
@@ -212,6 +219,7 @@ class Talk(Screen[None]):
         messages = asked(of, path, self.app.described)
         self._run(Answering(session, messages, params, of.think))
 
+    @in_turn
     async def go_on(self, message: Message) -> None:
         """Goes on with an answer that was cut."""
         session = self.app.session
@@ -255,6 +263,7 @@ class Talk(Screen[None]):
         self._drawn, self._computed = now, computed
         await self.draw()
 
+    @in_turn
     async def draw(self) -> None:
         """Takes what has come of the answer, keeps it and shows it."""
         answering, answer = self.answering, self.answer
@@ -437,47 +446,7 @@ class Talk(Screen[None]):
             parts.append(f"not saved yet: {escape_line(why)}")
         return " · ".join(parts)
 
-    # ---- the model
-
-    def open_again(self, then: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Opens the model that there was, or shows the models. then: what is done when it is open,
-        if the conversation that is shown now is shown then, too."""
-        assert self.conversation is not None
-        shown = self.conversation.id
-
-        async def if_shown() -> None:
-            if then is not None and self.shows(shown):
-                await then()
-
-        self._when_open = if_shown
-        self.app.open_again()
-
-    def on_chat_app_loading(self, event: ChatApp.Loading) -> None:
-        self._load_line = f"loading {short_label(event.label)[:60]} {event.share:4.0%}"
-        self.show_lines()
-
-    async def on_chat_app_loaded(self, event: ChatApp.Loaded) -> None:
-        self._load_line = ""
-        if self.conversation is not None:
-            self.app.store.change(self.conversation.id, model=self.app.model)
-        self.show_lines()
-        if then := self._when_open:
-            self._when_open = None
-            await then()
-        await self.next_question()
-
-    def on_chat_app_load_failed(self, event: ChatApp.LoadFailed) -> None:
-        self._load_line, self._when_open = "", None
-        if not event.error.hint:
-            event.error.hint = "Ctrl+O shows the models that are here."
-        self.say(event.error)
-        for question in list(self.queued):
-            self.give_back(question.conversation)
-        self.show_lines()
-
-    def on_chat_app_said(self, event: ChatApp.Said) -> None:
-        self.say_line(event.text)
-
+    @in_turn
     async def on_chat_app_store_changed(self, event: ChatApp.StoreChanged) -> None:
         store = self.app.store
         notes = store.notes[self._n_notes :]

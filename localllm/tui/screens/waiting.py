@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from localllm.errors import ArgumentError
+from localllm.tui.app import ChatApp, short_label
 from localllm.tui.conversations.kinds import Attachment
 from localllm.tui.queued import Question
 from localllm.tui.screens.talk import Talk
@@ -99,3 +100,44 @@ class Waiting(Talk):
         except ArgumentError:  # another program deleted it
             return ""
         return self.queued.typed(conversation, draft)
+
+    # ---- the model
+
+    def open_again(self, then: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Opens the model that there was, or shows the models. then: what is done when it is open,
+        if the conversation that is shown now is shown then, too."""
+        assert self.conversation is not None
+        shown = self.conversation.id
+
+        async def if_shown() -> None:
+            if then is not None and self.shows(shown):
+                await then()
+
+        self._when_open = if_shown
+        self.app.open_again()
+
+    def on_chat_app_loading(self, event: ChatApp.Loading) -> None:
+        self._load_line = f"loading {short_label(event.label)[:60]} {event.share:4.0%}"
+        self.show_lines()
+
+    async def on_chat_app_loaded(self, event: ChatApp.Loaded) -> None:
+        self._load_line = ""
+        if self.conversation is not None:
+            self.app.store.change(self.conversation.id, model=self.app.model)
+        self.show_lines()
+        if then := self._when_open:
+            self._when_open = None
+            await then()
+        await self.next_question()
+
+    def on_chat_app_load_failed(self, event: ChatApp.LoadFailed) -> None:
+        self._load_line, self._when_open = "", None
+        if not event.error.hint:
+            event.error.hint = "Ctrl+O shows the models that are here."
+        self.say(event.error)
+        for question in list(self.queued):
+            self.give_back(question.conversation)
+        self.show_lines()
+
+    def on_chat_app_said(self, event: ChatApp.Said) -> None:
+        self.say_line(event.text)
