@@ -125,7 +125,7 @@ class Parameter:
         try:
             return self.checked(_PARSERS[self.kind](text))
         except (ValueError, RecursionError):
-            raise self._refused(text) from None
+            raise self._refused(text, self._unlike(text)) from None
 
     def text(self, value: Any) -> str:
         """A value as a person would type it: `parse` gives the value again."""
@@ -160,14 +160,20 @@ class Parameter:
             raise self._refused(value)
         return int(value) if self.kind is int else float(value)
 
-    def _refused(self, value: Any) -> ArgumentError:
+    def _unlike(self, text: str) -> str:
+        if self.kind is float:
+            return "no number"
+        is_whole = text.removeprefix("-").isdigit()  # and then too long
+        return "no whole number" if self.kind is int and not is_whole else "out of range"
+
+    def _refused(self, value: Any, why: str = "out of range") -> ArgumentError:
         if isinstance(value, int) and value.bit_length() > 256:
             shown = f"a number of {value.bit_length()} bits"  # Python writes no longer ones
         else:
             shown = ascii(value)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
         hint = f"It may be {self.span}. {self.advice}".rstrip()
-        return ArgumentError(f"{self.name}: {shown} is out of range", hint)
+        return ArgumentError(f"{self.name}: {shown} is {why}", hint)
 
     def _strings(self, value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value

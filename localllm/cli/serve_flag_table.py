@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Flag:
     """A row. to: our option that takes its value, or `--sampling NAME` for a parameter of answers.
     value: "" for none, "one", "many" (up to the next flag), "maybe" (a word of `words`). say: why
-    it has no meaning. fails: why it cannot be done. words: values and what they mean for `to`."""
+    it has no meaning. fails: why it cannot be done. words: values and what they mean for `to`; of
+    parameters, "" for what it is anyway."""
 
     names: str
     value: str = "one"
@@ -83,6 +84,10 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--samplers", to="--sampling samplers"),
     Flag("--ignore-eos", "", to="--sampling ignore_eos"),
     Flag("-n --predict --n-predict", to="--sampling max_tokens", words=(("-1", "none"),)),
+    Flag("--seed -s", to="--sampling seed", words=(("-1", ""), ("4294967295", ""))),
+    Flag("-r --reverse-prompt", to="--sampling stop"),
+    Flag("--dry-sequence-breaker", to="--sampling dry_sequence_breakers"),
+    Flag("-l --logit-bias", to="--sampling logit_bias"),
     Flag("--override-generation-config", to="--sampling"),
     # Without a meaning here
     Flag("--gpu-memory-utilization", say=f"{_CPU}; localllm plan shows the memory it takes"),
@@ -100,7 +105,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--speculative-model --num-speculative-tokens --speculative-config", say=_SPECULATION),
     Flag("-md --model-draft --spec-type --spec-draft-n-max --draft-max", say=_SPECULATION),
     Flag("--quantization -q --dtype --load-format", say=_QUANTIZED),
-    Flag("--seed -s", say="a request says its seed, or gets a new one"),
     Flag("-tb --threads-batch", say="--threads counts for prompts too"),
     Flag("-fa --flash-attn", "maybe", say="there is one kind of attention", words=_SWITCH),
     Flag("--jinja --no-jinja", "", say="chat templates are always run as they are"),
@@ -171,8 +175,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--context-shift --no-context-shift", "",
          say="an answer ends with the context; a request can send truncate"),
     Flag("--keep", say="a request can send truncate"),
-    Flag("-r --reverse-prompt", say="a request says its stop"),
-    Flag("--dry-sequence-breaker", say="a request says its dry_sequence_breakers"),
     Flag("-rea --reasoning", "maybe", say="a request says its reasoning_effort", words=_SWITCH),
     Flag("--reasoning-effort", say="a request says its reasoning_effort"),
     Flag("--reasoning-budget-message", say="there is no budget of reasoning"),
@@ -188,7 +190,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--cors-credentials --no-cors-credentials --allow-credentials", "",
          say="pages send the key in a header, and no cookies"),
     Flag("--sse-ping-interval", say="silent streams are pinged after a time that is fixed"),
-    Flag("--reuse-port -e --escape --no-escape --enable-server-load-tracking "
+    Flag("-e --escape --no-escape", "", say="it counts for texts of flags, not for prompts"),
+    Flag("--reuse-port --enable-server-load-tracking "
          "--enable-request-id-headers --enable-log-deltas --return-tokens-as-token-ids "
          "--disable-fastapi-docs --enable-offline-docs", "",
          say="there is no such switch here"),
@@ -225,7 +228,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--control-vector --control-vector-scaled", fails="there are no control vectors yet"),
     Flag("--grammar --grammar-file -j --json-schema -jf --json-schema-file",
          fails="constrained output is not served yet"),
-    Flag("-l --logit-bias", fails="a request says its logit_bias"),
     Flag("-sp --special", "", fails="control tokens are never shown"),
     Flag("--adaptive-decay", say="nothing without --adaptive-target"),
     Flag("-bs --backend-sampling", "", say=_CPU),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localllm.cli.serve_flag_table import FLAGS, VARIABLES, Flag
 from localllm.errors import ArgumentError
+from localllm.params import PARAMETERS, find
 
 _HUB = "hf.co/"
 _BY_NAME = {name: flag for flag in FLAGS for name in flag.names.split()}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 #: What values of parameters of answers mean, by the names of these.
 _SAMPLING_WORDS = {
     flag.to.partition(" ")[2]: dict(flag.words)
@@ -72,6 +75,8 @@ def _translated(args: Sequence[str]) -> Translated:
     out: list[str] = []
     notes: list[str] = []
     rest, file = list(args), ""
+    lists: dict[str, list[str]] = {}
+    escapes = "--no-escape" not in args
     while rest:
         word = rest.pop(0)
         if word == "--":
@@ -86,7 +91,12 @@ def _translated(args: Sequence[str]) -> Translated:
         if flag.to == "FILE":
             file = values[0]
             continue
-        out += _ours(flag, name, values)
+        parameter = PARAMETERS.get(flag.to.removeprefix("--sampling "))
+        if parameter is not None and parameter.kind in ("strings", "bias"):
+            lists.setdefault(parameter.name, []).append(values[0])
+            out += _list(parameter.name, name, lists[parameter.name], escapes)
+        else:
+            out += _ours(flag, name, values)
         if flag.say:
             notes.append(f"{name}: {flag.say}")
     return Translated(out, notes, hub_file=file)
@@ -164,7 +174,9 @@ def _sampling(flag: Flag, name: str, values: list[str]) -> list[str]:
     words, parameter = dict(flag.words), flag.to.partition(" ")[2]
     if parameter:
         value = words.get(values[0], values[0]) if values else "true"
-        return ["--sampling", f"{parameter}={value.replace(';', ',')}"]
+        if values and not value and values[0]:
+            return []
+        return _parameter(parameter, value.replace(";", ","), name)
     try:
         given = json.loads(values[0])
     except (ValueError, RecursionError):
@@ -176,8 +188,35 @@ def _sampling(flag: Flag, name: str, values: list[str]) -> list[str]:
         key = "max_tokens" if key == "max_new_tokens" else key
         if value is not None:  # as if it were not there
             text = value if isinstance(value, str) else json.dumps(value)
-            args += ["--sampling", f"{key}={_SAMPLING_WORDS.get(key, {}).get(text, text)}"]
+            word = _SAMPLING_WORDS.get(key, {}).get(text, text)
+            args += _parameter(key, word, f"{name}: {key}") if word or not text else []
     return args
+
+
+def _parameter(parameter: str, value: str, flag: str) -> list[str]:
+    """Refuses a value by the flag that was typed, not by ours."""
+    try:
+        find(parameter).parse(value)
+    except ArgumentError as e:
+        raise ArgumentError(f"{flag}: {e.message.removeprefix(f'{parameter}: ')}", e.hint) from None
+    return ["--sampling", f"{parameter}={value}"]
+
+
+def _list(parameter: str, flag: str, values: list[str], escapes: bool) -> list[str]:
+    """All values of a parameter so far: a flag for each, and the last option counts."""
+    if PARAMETERS[parameter].kind == "bias":
+        pairs = [re.fullmatch(r"(\d+)([+-][^:,]+)", value) for value in values]
+        if pairs[-1] is None:
+            raise ArgumentError(
+                f"{flag}: {values[-1][:40]!a} is no token with its bias",
+                "As in 15043+1 or 15043-inf.",
+            )
+        return _parameter(parameter, ",".join(":".join(p.groups()) for p in pairs if p), flag)
+    if PARAMETERS[parameter].cleared_by:
+        values = [value for value in values if value != PARAMETERS[parameter].cleared_by]
+    if escapes:
+        values = [re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), each) for each in values]
+    return _parameter(parameter, json.dumps(values) if values else "none", flag)
 
 
 def _context(flag: Flag, value: str) -> list[str]:

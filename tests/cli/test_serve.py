@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import shutil
@@ -45,11 +46,11 @@ def test_vllm_command_lines_work() -> None:
     )
     got = translate(line.split())
     ours = (
-        "m --ctx 4096 --parallel 64 --swap-space 4GiB --kv-type q8_0 --name a --name b "
-        "--api-key secret-key --port 9"
+        "m --ctx 4096 --parallel 64 --swap-space 4GiB --sampling seed=1 --kv-type q8_0 "
+        "--name a --name b --api-key secret-key --port 9"
     )
     assert got.args == ours.split()
-    assert len(got.notes) == 10 and got.notes[0].startswith("--gpu-memory-utilization: ")
+    assert len(got.notes) == 9 and got.notes[0].startswith("--gpu-memory-utilization: ")
 
 
 def test_llama_server_command_lines_work() -> None:
@@ -126,8 +127,46 @@ def test_parameters_of_answers_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "sampling"),
+    [("--seed 42", {"seed": 42}), ("-s -1", {}), ("--seed 4294967295", {}),
+     (r"-r USER: -r '\n\x'", {"stop": ("USER:", "\n\\x")}),
+     (r"-r '\n' --no-escape", {"stop": (r"\n",)}),
+     ("-r a,b --sampling stop=c", {"stop": ("c",)}),
+     ("-l 15043+1.5 -l 7-inf", {"logit_bias": ((7, -math.inf), (15043, 1.5))}),
+     ("--dry-sequence-breaker none", {"dry_sequence_breakers": ()}),
+     (r"--dry-sequence-breaker '\t' --dry-sequence-breaker ;",
+      {"dry_sequence_breakers": ("\t", ";")}),
+     ("--override-generation-config '{\"seed\": -1}'", {})],
+)  # fmt: skip
+def test_flags_of_lists_and_seeds(line: str, sampling: dict[str, object]) -> None:
+    """Those of llama-server that may be there several times count together."""
+    context = command.make_context("serve", ["m", *shlex.split(line)], parent=root())
+    assert dict(context.params["sampling"]) == sampling
+
+
+def test_a_seed_of_the_command_line_repeats_answers(tiny: Callable[[str, str], Path]) -> None:
+    def told(*flags: str, **more: int) -> list[str]:
+        body = {"prompt": "the", "temperature": 1.5, "max_tokens": 12, **more}
+        with served(tiny("llama", "F32"), *flags, "--ignore-eos", "--no-kv-disk") as server:
+            answers = [
+                httpx2.post(f"{server.url}/v1/completions", json=body, timeout=30).json()
+                for _ in range(2)
+            ]
+        return [each["choices"][0]["text"] for each in answers]
+
+    first = told("--seed", "42")
+    assert first[0] == first[1] == told("--seed=7", seed=42)[0]
+    assert first[0] != told("--seed", "7")[0]
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
-    [("--temp 9", "--sampling: temperature: 9.0"), ("--sampling temperatur=1", "no parameter"),
+    [("--temp 9", "^--temp: 9.0 is out of range"), ("--sampling temperatur=1", "no parameter"),
+     ("--temp x", "^--temp: 'x' is no number"), ("--top-k 1.5", "^--top-k: '1.5' is no whole"),
+     ("--sampling temperature=x", "^--sampling: temperature: 'x' is no number"),
+     ("-s x", "^-s: 'x' is no whole number"), ("-l 5", "^-l: '5' is no token with its bias"),
+     ("-l 5+1000", "^-l: .* is out of range"),
+     ('--override-generation-config {"top_p":"x"}', "config: top_p: 'x' is no number"),
      ("--sampling top_k", "NAME=VALUE"), ("--sampling logprobs=3", "NAME=VALUE"),
      ("--mirostat 1", "mirostat"), ("--override-generation-config []", "no JSON object")],
 )  # fmt: skip
@@ -148,8 +187,8 @@ def test_parameters_of_the_command_line_are_the_defaults(
 
 def test_what_would_change_answers_is_no_note() -> None:
     for flags in ("--rope-scaling yarn", "--grammar x", "--override-kv a=int:1", "--embeddings",
-                  "--api-prefix /a", "--tools all", "--models-dir d", "--adaptive-target 0.5",
-                  "--logit-bias 5+1"):  # fmt: skip
+                  "--api-prefix /a", "--tools all", "--models-dir d",
+                  "--adaptive-target 0.5"):  # fmt: skip
         with pytest.raises(ArgumentError, match=flags.split()[0]):
             translate(["m", *flags.split()])
     assert translate(["m", "--adaptive-target", "-1"]).args == ["m"]

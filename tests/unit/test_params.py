@@ -214,6 +214,9 @@ def test_what_is_wrong_in_a_list_is_named() -> None:
         ("samplers", "top_k;top_k", "top_k is there twice"),
         ("logit_bias", "7:1,:5", "':5' is out of range"),
         ("stop", "[" * 100_000, "is out of range"),
+        ("temperature", "warm", "temperature: 'warm' is no number"),
+        ("top_k", "1.5", "top_k: '1.5' is no whole number"),
+        ("top_k", "9" * 50, "is out of range"),
     ):
         with pytest.raises(ArgumentError, match=words):
             PARAMETERS[name].parse(text)
