@@ -204,29 +204,30 @@ class Actions(Waiting):
         await self.submit(event.text, event.attachments)
 
     async def submit(self, text: str, attached: tuple[Attachment, ...]) -> None:
-        """What was typed: a command, an edited message, or a question."""
+        """What was typed, and taken: a command, an edited message, or a question. It is given back
+        where it cannot be sent."""
         command = slash.parse(text)
         if command is not None and not attached and self.editing is None:
             from localllm.tui.screens import chat_commands
 
-            self.composer.take()
             if not await chat_commands.run(cast("ChatScreen", self), *command):
-                self.composer.show(text)  # to be put right
+                self.composer.give_back(text)  # to be put right
             return
         if self.editing is not None and not self.ready(to_answer=self.editing.role == "user"):
-            return  # the text stays where it is
+            self.composer.give_back(text, attached)
+            return
         try:
             words, extra = taken_in(text)
         except LocalLLMError as e:
-            self.say(e)  # the text stays where it is
+            self.say(e)
+            self.composer.give_back(text, attached)
             return
         editing, self.editing = self.editing, None
-        self.composer.take()
         parts = (*attached, *extra)
         if editing is None:
             await self.send(words, parts)
             return
-        self.composer.show(*self.stashed)
+        self.composer.give_back(*self.stashed)
         if editing.role == "user":
             await self.ask(editing.parent, words, parts, editing.conversation)
         else:

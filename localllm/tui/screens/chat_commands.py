@@ -205,7 +205,7 @@ async def _edit(chat: ChatScreen, argument: str) -> None:
                 f"{command[:80]!a} cannot be used: {e}", "Set EDITOR to an editor you have."
             ) from e
     if code == 0:
-        chat.composer.show(text.rstrip("\n"))
+        chat.composer.give_back(text.rstrip("\n"))
 
 
 def _search(chat: ChatScreen, argument: str) -> None:

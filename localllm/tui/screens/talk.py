@@ -23,6 +23,7 @@ from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView, Notice
 from localllm.tui.widgets.transcript import Transcript
 
+Typed = tuple[str, tuple[Attachment, ...]]
 NOTHING: Mapping[str, Any] = {}
 DRAW_S = 0.1
 _SHARE = 5
@@ -56,7 +57,7 @@ class Talk(Screen[None]):
         self.turning = False  # one answer ends, or a question is asked: other tasks run meanwhile
         self.queued = Queue()
         self.editing: Message | None = None
-        self.stashed: tuple[str, tuple[Attachment, ...]] = ("", ())  # typed before the edit began
+        self.stashed: Typed = ("", ())  # typed before the edit began
         self.transcript, self.composer = Transcript(), Composer()
         self._title, self._status = Static(id="title"), Static(id="status")
         self._load_line = "opening the conversations"
@@ -90,8 +91,11 @@ class Talk(Screen[None]):
     # ---- which conversation
 
     @in_turn
-    async def show_conversation(self, conversation: int | None, at: int | None = None) -> None:
-        """Shows a conversation, a new one for None; `at`: the message to go to."""
+    async def show_conversation(
+        self, conversation: int | None, at: int | None = None, typed: Typed | None = None
+    ) -> None:
+        """Shows a conversation, a new one for None; `at`: the message to go to; `typed`: what
+        stands where one types, in place of the draft."""
         self.leave_edit()
         self.keep_draft()
         store = self.app.store
@@ -109,7 +113,7 @@ class Talk(Screen[None]):
             return
         self.conversation = opened.conversation
         self.composer.show(
-            self.queued.typed(self.conversation.id, opened.conversation.draft)
+            *(typed or (self.queued.typed(self.conversation.id, opened.conversation.draft),))
         )  # before anything is awaited: what stands there is kept as this one's draft
         await self.transcript.open(
             opened.messages, opened.n_earlier, growing=self.answer.id if self.answer else None
@@ -125,9 +129,8 @@ class Talk(Screen[None]):
     async def reopen(self, at: int | None = None) -> None:
         """Shows the conversation as it is now."""
         assert self.conversation is not None
-        draft = self.composer.text, self.composer.attached
-        await self.show_conversation(self.conversation.id, at)
-        self.composer.show(*draft)
+        typed = self.composer.text, self.composer.attached
+        await self.show_conversation(self.conversation.id, at, typed)
 
     def shows(self, conversation: int) -> bool:
         """Whether a conversation is the one that is shown."""

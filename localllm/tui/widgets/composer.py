@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,25 +62,16 @@ class Chip(Static, can_focus=True):
 
 
 class Editor(TextArea):
-    """Text of several lines. Enter sends it."""
+    """Text of several lines. Enter sends it.
+
+    All that its keys do is done when their turn comes, and by no message: those that were typed
+    right behind would overtake it. wanted: does "send", "complete", "older", "newer", "unchip".
+    pasted: takes a text that is too long to be shown where it is pasted."""
 
     BINDINGS = bindings("editor")
 
-    class Wanted(Message):
-        """The editor asks its composer: "send", "complete", "older", "newer", "unchip"."""
-
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
-
-    class LongPaste(Message):
-        """A text that is too long to be shown where it is pasted."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    def __init__(self) -> None:
+    def __init__(self, wanted: Callable[[str], None], pasted: Callable[[str], None]) -> None:
+        self._wanted, self._pasted = wanted, pasted
         super().__init__(
             soft_wrap=True,
             show_line_numbers=False,
@@ -106,16 +97,25 @@ class Editor(TextArea):
         elif event.key == "backspace" and not self.text:
             what = "unchip"
         if what:
-            event.stop()
-            event.prevent_default()
-            self.post_message(self.Wanted(what))
+            self._wanted(what)
+        elif event.is_printable or not await self._run_binding(event.key):
+            return
+        event.stop()
+        event.prevent_default()
+
+    async def _run_binding(self, key: str) -> bool:
+        """Textual asks its bindings when a key has come up to the application; whether one ran."""
+        for binding in self._bindings.key_to_bindings.get(key, ()):
+            if not binding.priority and await self.app.run_action(binding.action, self):
+                return True
+        return False
 
     async def on_paste(self, event: events.Paste) -> None:
         event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         if len(text) > LONG_CHARACTERS or text.count("\n") > LONG_LINES:
-            self.post_message(self.LongPaste(text))
+            self._pasted(text)
         elif result := self._replace_via_keyboard(escape(text), *self.selection):
             self.move_cursor(result.end_location)
 
@@ -124,7 +124,7 @@ class Composer(Vertical):
     """The editor with all that belongs to it."""
 
     class Submitted(Message):
-        """A text is to be sent."""
+        """A text is to be sent. It was taken: who cannot send it gives it back (`give_back`)."""
 
         def __init__(self, text: str, attachments: tuple[Attachment, ...]) -> None:
             super().__init__()
@@ -144,8 +144,10 @@ class Composer(Vertical):
         self._typed = ""  # what was there before
         self._exact = ""  # what was put there: the editor shows it escaped
         self._offers: list[Offer] = []
+        self._offered_for = ("", "")  # the text and what of it is before the cursor
         self._n_pastes = 0
-        self._editor = Editor()
+        self._held: list[Chip] = []  # the attachments: widgets that are removed stay for a while
+        self._editor = Editor(self._do, self._attach_paste)
         self._chips = Horizontal(id="chips")
         self._list = OptionList(id="offers", markup=False)
         self._list.can_focus = False
@@ -176,14 +178,21 @@ class Composer(Vertical):
     @property
     def attached(self) -> tuple[Attachment, ...]:
         """What goes with it."""
-        return tuple(chip.attachment for chip in self._chips.query(Chip))
+        return tuple(chip.attachment for chip in self._held)
 
     def show(self, text: str, attached: Sequence[Attachment] = ()) -> None:
         """Replaces what is there."""
         self._put(text)
-        self._chips.query(Chip).remove()
+        for chip in list(self._held):
+            self._drop(chip)
         self.attach(attached)
         self._at = None
+
+    def give_back(self, text: str, attached: Sequence[Attachment] = ()) -> None:
+        """What was taken stands in front of what was typed since."""
+        if text or attached:
+            parts = (text, self.text)
+            self.show("\n\n".join(part for part in parts if part), (*attached, *self.attached))
 
     def _put(self, text: str) -> None:
         """The one way in for texts that nobody typed: a terminal obeys what is not escaped."""
@@ -194,8 +203,16 @@ class Composer(Vertical):
     def attach(self, attached: Sequence[Attachment]) -> None:
         """Adds attachments."""
         if attached:
-            self._chips.mount_all([Chip(each) for each in attached])
-        self._chips.display = bool(attached) or bool(self._chips.query(Chip))
+            chips = [Chip(each) for each in attached]
+            self._held += chips
+            self._chips.mount_all(chips)
+        self._chips.display = bool(self._held)
+
+    def _drop(self, chip: Chip) -> None:
+        if chip in self._held:
+            self._held.remove(chip)
+            chip.remove()
+        self._chips.display = bool(self._held)
 
     def take(self) -> tuple[str, tuple[Attachment, ...]]:
         """What is there, which leaves an empty editor."""
@@ -203,7 +220,6 @@ class Composer(Vertical):
         if text.strip() and (not self.history or self.history[-1] != text):
             self.history.append(text)
         self.show("")
-        self._chips.display = False
         return text, attached
 
     def dismiss_offers(self) -> bool:
@@ -212,15 +228,22 @@ class Composer(Vertical):
         self._offer([])
         return shown
 
-    def on_editor_wanted(self, event: Editor.Wanted) -> None:
-        event.stop()
-        getattr(self, f"_{event.what}")()
+    def _do(self, what: str) -> None:
+        if self._offered_for[0] != self._editor.text:  # what is typed came right before
+            self._look()
+        if self._offered_for != (self._editor.text, self._before):
+            self._offer([])  # of another place
+        getattr(self, f"_{what}")()
+
+    @property
+    def _before(self) -> str:
+        return self._editor.get_text_range((0, 0), self._editor.cursor_location)
 
     def _send(self) -> None:
         if self._offers and self._list.display:
             self._complete()
         elif self.text.strip() or self.attached:
-            self.post_message(self.Submitted(self.text, self.attached))
+            self.post_message(self.Submitted(*self.take()))
 
     def _older(self) -> None:
         if self._offers:
@@ -241,8 +264,8 @@ class Composer(Vertical):
         self._put(self._typed if self._at is None else self.history[at])
 
     def _unchip(self) -> None:
-        if chips := list(self._chips.query(Chip)):
-            self.post_message(Chip.Removed(chips[-1]))
+        if self._held:
+            self._drop(self._held[-1])
 
     def _complete(self) -> None:
         if not self._offers:
@@ -254,19 +277,17 @@ class Composer(Vertical):
         offer = self._offers[index]
         end = self._editor.cursor_location
         begin = (end[0], end[1] - offer.n_typed)
-        self._editor.replace(escape(offer.text), begin, end)
         self._offer([])
+        self._editor.replace(escape(offer.text), begin, end)
 
-    async def on_chip_removed(self, event: Chip.Removed) -> None:
+    def on_chip_removed(self, event: Chip.Removed) -> None:
         event.stop()
-        await event.chip.remove()
-        self._chips.display = bool(self._chips.query(Chip))
+        self._drop(event.chip)
         self._editor.focus()
 
-    def on_editor_long_paste(self, event: Editor.LongPaste) -> None:
-        event.stop()
+    def _attach_paste(self, text: str) -> None:
         self._n_pastes += 1
-        self.attach([Attachment(f"pasted-{self._n_pastes}.txt", "text", event.text)])
+        self.attach([Attachment(f"pasted-{self._n_pastes}.txt", "text", text)])
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
@@ -276,7 +297,12 @@ class Composer(Vertical):
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
         self.post_message(self.Changed(self.text))
-        before = self._editor.get_text_range((0, 0), self._editor.cursor_location)
+        if self._offered_for[0] != self._editor.text:
+            self._look()
+
+    def _look(self) -> None:
+        """Looks for what could complete the word at the cursor."""
+        before = self._before
         if self.text.startswith("/") and before.startswith("/") and not set(before) & set(" \n"):
             names = slash.known_in(slash.CHAT)
             self._offer(
@@ -302,12 +328,12 @@ class Composer(Vertical):
         self.app.call_from_thread(self._offer_files, line, offers)
 
     def _offer_files(self, line: str, offers: list[Offer]) -> None:
-        before = self._editor.get_text_range((0, 0), self._editor.cursor_location)
-        if before.rpartition("\n")[2] == line:  # nothing was typed meanwhile
+        if self._before.rpartition("\n")[2] == line:  # nothing was typed meanwhile
             self._offer(offers)
 
     def _offer(self, offers: list[Offer]) -> None:
         self._offers = offers[:_MOST_OFFERED]
+        self._offered_for = (self._editor.text, self._before)
         self._list.display = bool(self._offers)
         self._list.clear_options()
         if self._offers:
