@@ -174,8 +174,15 @@ def n_loads(held: list[Held]) -> int:
     return sum(len(after.loaded - before.loaded) for before, after in itertools.pairwise(held))
 
 
-def lasting(held: list[Held]) -> Held:
-    """What stays: a giant request comes and goes."""
+async def at_rest(process: psutil.Process, http: httpx2.AsyncClient, models: list[str]) -> Held:
+    """What stays when nobody asks and nothing is loaded."""
+    await quiet(http)
+    for model in models:
+        await http.post("/localllm/stop", json={"model": model})
+    held = []
+    for _ in range(20):
+        held.append(Held.of(process, frozenset()))
+        await asyncio.sleep(0.1)
     return Held(
         min(each.rss for each in held),
         min(each.n_handles for each in held),
@@ -192,38 +199,38 @@ def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[s
     minutes = 15 if full else 0.4
     held: list[Held] = []
 
-    async def run(server: Served) -> Soak:
+    async def run(server: Served) -> tuple[Soak, Held, Held]:
         soak = Soak(server.url)
         limits = httpx2.Limits(max_connections=N_CLIENTS)
         async with httpx2.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
             await soak.ask_alone(http)
             process = psutil.Process(server.process.pid)
+            rests = []
             async with httpx2.AsyncClient(base_url=server.url, timeout=10) as other:
                 watcher = asyncio.create_task(watch(process, other, held))
-                ends_s = time.monotonic() + 60 * minutes
-                await asyncio.gather(*(soak.client(i, http, ends_s) for i in range(N_CLIENTS)))
+                for share in (1 / 3, 2 / 3):
+                    ends_s = time.monotonic() + 60 * minutes * share
+                    await asyncio.gather(*(soak.client(i, http, ends_s) for i in range(N_CLIENTS)))
+                    rests.append(await at_rest(process, http, soak.models))
                 assert watcher.cancel(), watcher.exception()
             health = await http.get("/health")
             assert health.status_code == 200
-            await quiet(http)
-        return soak
+        return soak, *rests
 
     first, *more = (tiny(arch, "F32") for arch in ARCHITECTURES)
     args = (*map(str, more), "--memory", BUDGET, "--ctx", "1024", "--kv-disk", KV_DISK)
     with served(first, *args) as server:
-        soak = asyncio.run(run(server))
+        soak, early, late = asyncio.run(run(server))
     assert not soak.wrong, soak.wrong[0]
     assert min(soak.did.values()) >= 5 and len(soak.did) == 7, soak.did
     assert all(len(each.loaded) < 3 for each in held)
     assert n_loads(held) > 3
-    third = len(held) // 3
-    early, late = lasting(held[third // 2 : third]), lasting(held[-third // 2 :])
     figures(
         f"soak of {minutes} min, {sum(soak.did.values())} requests, {n_loads(held)} loads: "
         f"{early.rss / 2**20:.1f} MiB after a third, {late.rss / 2**20:.1f} at the end; "
         f"handles {early.n_handles}, {late.n_handles}"
     )
-    # The short form ends before the caches have their size, and looks at few of the moments.
+    # The short form ends before the caches have their size.
     assert late.rss <= (early.rss * 1.02 if full else early.rss + (64 << 20))
     assert late.n_handles <= early.n_handles + 2 and late.n_threads <= early.n_threads + 2
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 from tui.driving import Driven, drive
 
 from localllm.tui.app import ChatApp
-from localllm.tui.conversations import database
+from localllm.tui.conversations import database, unwritten
+from localllm.tui.widgets.message import MessageView
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +71,37 @@ def test_a_removed_file_is_said(tmp_path: Path) -> None:
         assert d.store.flush() and d.store.listed() == [kept]
 
     drive(body, tmp_path, size=(100, 40))
+
+
+def test_what_is_asked_while_a_new_file_is_begun_stays_on_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate, write = threading.Event(), threading.Event(), unwritten.write
+
+    def slowly(connection: sqlite3.Connection, batch: unwritten.Batch) -> None:
+        begun.set()
+        gate.wait()
+        write(connection, batch)
+
+    async def body(d: Driven) -> None:
+        await d.ask("before")
+        assert d.store.flush()
+        for suffix in ("", "-wal", "-shm"):
+            d.store.file.with_name(d.store.file.name + suffix).unlink()
+        monkeypatch.setattr("localllm.tui.conversations.writer.write", slowly)
+        try:
+            question = d.store.add(d.path[0].conversation, d.path[-1].id, "user", "after")
+            assert begun.wait(30)
+            d.chat.transcript.mount(MessageView(question))
+            d.chat.renew()  # finds neither the old file nor what is new
+            left = [view for view in d.chat.transcript.views if not view._pruning]
+            assert [view.message for view in left] == [question]
+            await d.until(lambda: "was removed, and a new one was begun" in d.text)
+            assert [view.message.id for view in d.chat.transcript.views] == [question.id]
+        finally:
+            gate.set()
+
+    drive(body, tmp_path)
 
 
 def test_the_reason_comes_before_the_path(tmp_path: Path) -> None:

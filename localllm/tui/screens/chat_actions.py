@@ -14,7 +14,6 @@ from localllm.tui.conversations.kinds import Attachment, Message
 from localllm.tui.dialogue import last_question, taken_in
 from localllm.tui.screens.talk import NOTHING
 from localllm.tui.screens.waiting import Waiting
-from localllm.tui.turns import in_turn
 from localllm.tui.widgets.answer import CodeBlock
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.message import MessageView
@@ -82,19 +81,16 @@ class Actions(Waiting):
             return True
         return False
 
-    @in_turn
     async def action_regenerate(self) -> None:
         question = last_question(self.path())
         if question is not None:
             await self.regenerate(question.id)
 
-    @in_turn
     async def action_continue(self) -> None:
         path = self.path()
         if path and path[-1].role == "assistant" and self.ready(then=self.action_continue):
             await self.go_on(path[-1])
 
-    @in_turn
     async def action_undo(self) -> None:
         question = last_question(self.path())
         if question is not None:
@@ -124,7 +120,6 @@ class Actions(Waiting):
 
     # ---- messages
 
-    @in_turn
     async def on_message_view_wanted(self, event: MessageView.Wanted) -> None:
         event.stop()
         message, what = event.view.message, event.what
@@ -147,18 +142,19 @@ class Actions(Waiting):
             if parent is not None:
                 await self.regenerate(parent)
 
-    @in_turn
     async def regenerate(self, question: int, params: Mapping[str, Any] = NOTHING) -> None:
         """Another answer to a question, with parameters for this once."""
         if not self.ready(then=partial(self.regenerate, question, params)):
             return
         assert self.conversation is not None
-        self.app.store.cut(self.conversation.id, question)
-        await self.transcript.cut(question)
-        await self.answer_to(question, params)
-        self.transcript.follow()
+        shown = self.conversation.id
+        async with self.turns:
+            if self.answering is None and self.shows(shown):
+                self.app.store.cut(shown, question)
+                await self.transcript.cut(question)
+                await self.answer_to(question, params)
+                self.transcript.follow()
 
-    @in_turn
     async def undo(self, message: Message) -> None:
         """Takes a message and all below it back; a question goes to the editor."""
         if not self.ready(to_answer=False):
@@ -181,7 +177,6 @@ class Actions(Waiting):
         self.composer.editor.focus()
         self.show_lines()
 
-    @in_turn
     async def walk(self, message: Message, step: int) -> None:
         """The branch before or after that of a message."""
         place = message.place + step

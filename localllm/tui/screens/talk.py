@@ -144,7 +144,7 @@ class Talk(Screen[None]):
             self.conversation = store.open(before.id, 1).conversation
         except ArgumentError:
             self.conversation = store.revive(before)
-            self.transcript.clear()
+            self.transcript.clear({message.id for message in store.path(before.id)})
             self.say_line(_DELETED)
         if self.conversation.created != before.created:  # a message that was left began it anew
             kept = {name: getattr(before, name) for name in _KEPT}

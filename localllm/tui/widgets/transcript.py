@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
@@ -131,11 +131,13 @@ class Transcript(VerticalScroll, can_focus=False):
         for widget in children[begin:]:
             await widget.remove()
 
-    def clear(self) -> None:
-        """Takes away all that is there now; what is added from now on stays."""
+    def clear(self, keep: Container[int]) -> None:
+        """Takes away all that is there now but some messages; what is added from now on stays."""
         self._held, self._n_earlier = [], 0
         self._earlier.display = False
-        self.query(".message, .notice").remove()
+        for widget in self.query(".message, .notice"):
+            if not (isinstance(widget, MessageView) and widget.message.id in keep):
+                widget.remove()
 
     async def show_earlier(self, messages: Sequence[Message], n_earlier: int) -> None:
         """Takes in messages that were read on `WantsEarlier`."""
