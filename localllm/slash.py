@@ -3,7 +3,6 @@ and for the chat. What a command does is up to these."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 
@@ -74,6 +73,8 @@ def find(name: str, where: str) -> str:
     names = {also: name for name, row in known_in(where).items() for also in (name, *row.also)}
     if name in names:
         return names[name]
+    import difflib
+
     near = difflib.get_close_matches(name, names, n=1)
     raise ArgumentError(
         f"there is no command /{name[:40]}",

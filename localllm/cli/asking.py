@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from localllm import paths
-from localllm.cli import opening, output, speed_notes
+from localllm.cli import opening, output
 from localllm.errors import ArgumentError, LocalLLMError, UnsupportedError
 from localllm.params import GenerateParams
 from localllm.store import answers
@@ -94,5 +94,7 @@ class Recorder:
         from localllm.session import Session
 
         if isinstance(session, Session):  # a server may have had others to answer
+            from localllm.cli import speed_notes  # once the answer is there
+
             speed_notes.of_answer(found, session)
         return session.answer.id

@@ -7,7 +7,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or value, 130 interrupted, 141 nobod
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import os
 import sys
@@ -93,6 +92,8 @@ class LazyGroup(click.Group):
     def require(self, name: str) -> None:
         """Raises `CommandError` with the nearest name where there is no such command."""
         if name not in COMMANDS:
+            import difflib
+
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             raise CommandError(
                 f"there is no command {name[:80]!a}",

@@ -7,7 +7,6 @@ the place of what has the same name. A name is `family:size[-variant][-quantizat
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +139,8 @@ def _variant(size: Size, name: str) -> Variant | None:
 
 def suggestion(ref: Ref, known: Iterable[Ref]) -> str | None:
     """A hint that names the known models nearest to `ref`, if any is near."""
+    import difflib
+
     names = sorted({str(each) for each in known})
     near = [name for name in names if name.split(":")[0] == ref.name]
     if len(near) > _SHOWN:
