@@ -10,6 +10,7 @@ import pytest
 from textual import events
 from tui.driving import Driven, drive
 from tui.fakes import FakeSession
+from tui.waiting import notes_of
 
 from localllm.tui.conversations.kinds import Message
 
@@ -109,7 +110,7 @@ def test_an_edit_that_has_to_wait_is_given_back(tmp_path: Path) -> None:
         question = d.path[-2].id
         await d.chat.answer_to(question)  # by a worker, say
         burst(d, "!", "enter", "x")
-        await d.until(lambda: "Esc stops it" in d.text)
+        await d.until(lambda: "Esc stops it" in notes_of(d.app))
         await d.until(lambda: d.chat.composer.text == "first!\n\nx")
         assert d.chat.editing is not None
         gate.set()
