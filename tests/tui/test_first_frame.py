@@ -128,6 +128,6 @@ def test_it_is_said_that_models_are_looked_for(tmp_path: Path, default: str | No
             await d.until(lambda: "old:1b" in d.text)
             await d.press("escape")
         await d.until(lambda: "looking" not in d.text)
-        assert (d.app.session is None) == (default is None)
+        await d.until(lambda: (d.app.session is None) == (default is None))
 
     drive(body, tmp_path, opener=opener, library=library, loaded=False)
