@@ -175,7 +175,7 @@ def n_loads(held: list[Held]) -> int:
 
 
 async def at_rest(process: psutil.Process, http: httpx2.AsyncClient, models: list[str]) -> Held:
-    """What stays when nobody asks and nothing is loaded."""
+    """What stays when all clients have gone and nothing is loaded."""
     await quiet(http)
     for model in models:
         await http.post("/localllm/stop", json={"model": model})
@@ -202,18 +202,20 @@ def test_soak(tiny: Callable[[str, str], Path], full: bool, figures: Callable[[s
     async def run(server: Served) -> tuple[Soak, Held, Held]:
         soak = Soak(server.url)
         limits = httpx2.Limits(max_connections=N_CLIENTS)
-        async with httpx2.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
-            await soak.ask_alone(http)
-            process = psutil.Process(server.process.pid)
-            rests = []
-            async with httpx2.AsyncClient(base_url=server.url, timeout=10) as other:
-                watcher = asyncio.create_task(watch(process, other, held))
-                for share in (1 / 3, 2 / 3):
-                    ends_s = time.monotonic() + 60 * minutes * share
+        process = psutil.Process(server.process.pid)
+        rests = []
+        async with httpx2.AsyncClient(base_url=server.url, timeout=120) as other:
+            await soak.ask_alone(other)
+            watcher = asyncio.create_task(watch(process, other, held))
+            for share in (1 / 3, 2 / 3):
+                ends_s = time.monotonic() + 60 * minutes * share
+                async with httpx2.AsyncClient(
+                    base_url=server.url, timeout=120, limits=limits
+                ) as http:
                     await asyncio.gather(*(soak.client(i, http, ends_s) for i in range(N_CLIENTS)))
-                    rests.append(await at_rest(process, http, soak.models))
-                assert watcher.cancel(), watcher.exception()
-            health = await http.get("/health")
+                rests.append(await at_rest(process, other, soak.models))
+            assert watcher.cancel(), watcher.exception()
+            health = await other.get("/health")
             assert health.status_code == 200
         return soak, *rests
 
