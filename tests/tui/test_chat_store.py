@@ -104,6 +104,21 @@ def test_what_is_asked_while_a_new_file_is_begun_stays_on_the_screen(
     drive(body, tmp_path)
 
 
+def test_a_note_on_the_file_stays_where_a_first_question_follows(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        d.store._writer.note("the file is a new one")
+        d.chat.say_line("something else")
+        await d.until(lambda: "a new one" in d.text and "something else" in d.text)
+        await d.ask("x")
+        await d.until(lambda: "something else" not in d.text)
+        assert "a new one" in d.text
+        d.chat.transcript.clear(())
+        await d.until(lambda: not d.chat.transcript.views)
+        assert "a new one" in d.text
+
+    drive(body, tmp_path, size=(100, 40))
+
+
 def test_the_reason_comes_before_the_path(tmp_path: Path) -> None:
     async def body(d: Driven) -> None:
         assert d.store.flush()

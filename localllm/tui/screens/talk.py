@@ -459,7 +459,7 @@ class Talk(Screen[None]):
             if any(view.message.id not in kept for view in self.transcript.views):
                 await self.reopen()
         for note in notes:
-            self.say_line(note)
+            self._tell(Notice(note, lasts=True))  # also where a question comes at this moment
         trouble = store.trouble
         if trouble is not None and trouble.message != self._trouble:
             hint = " ".join(part for part in (trouble.hint, _STAYS) if part)

@@ -218,9 +218,13 @@ class MessageView(Sheet, can_focus=True):
 
 
 class Notice(Static):
-    """A remark of the program between the messages: an error, or a note."""
+    """A remark of the program between the messages: an error, or a note. lasts: it stays while
+    messages beside it are taken away."""
 
-    def __init__(self, text: str, hint: str = "", *, error: bool = False) -> None:
+    def __init__(
+        self, text: str, hint: str = "", *, error: bool = False, lasts: bool = False
+    ) -> None:
+        self.lasts = lasts
         line = Content.assemble(("error: " if error else "note: ", "bold"), escape(text[:2000]))
         if hint:
             line = line.append("\n").append(

@@ -14,10 +14,14 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localllm.tui.conversations.kinds import Message
-from localllm.tui.widgets.message import MessageView
+from localllm.tui.widgets.message import MessageView, Notice
 
 FIRST = 12
 """Messages that are mounted when a conversation is opened, and at each further step."""
+
+
+def _lasts(widget: Widget) -> bool:
+    return isinstance(widget, Notice) and widget.lasts
 
 
 class Bar(ScrollBar):
@@ -124,19 +128,23 @@ class Transcript(VerticalScroll, can_focus=False):
         await self.mount_all(widgets)
 
     async def cut(self, keep: int | None) -> None:
-        """Takes away all below a message; None: everything."""
+        """Takes away all below a message but the notices that last; None: everything."""
         view = self.view(keep) if keep is not None else None
         children = list(self.children)
         begin = children.index(view) + 1 if view is not None else children.index(self._earlier) + 1
         for widget in children[begin:]:
-            await widget.remove()
+            if not _lasts(widget):
+                await widget.remove()
 
     def clear(self, keep: Container[int]) -> None:
-        """Takes away all that is there now but some messages; what is added from now on stays."""
+        """Takes away all that is there now but some messages and the notices that last; what is
+        added from now on stays."""
         self._held, self._n_earlier = [], 0
         self._earlier.display = False
         for widget in self.query(".message, .notice"):
-            if not (isinstance(widget, MessageView) and widget.message.id in keep):
+            if not (
+                _lasts(widget) or (isinstance(widget, MessageView) and widget.message.id in keep)
+            ):
                 widget.remove()
 
     async def show_earlier(self, messages: Sequence[Message], n_earlier: int) -> None:
