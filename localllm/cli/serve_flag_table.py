@@ -25,10 +25,11 @@ class Flag:
 _TYPES = tuple((w, "f16") for w in ("auto", "f16", "float16", "bfloat16", "bf16")) + tuple(
     (w, "q8_0") for w in ("q8_0", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
 )
+_TRUTH = (("true", ""), ("false", ""), ("True", ""), ("False", ""))
 _SWITCH = (("on", ""), ("off", ""), ("auto", ""), ("0", ""), ("1", ""))
 _CPU = "the model is computed on the CPU"
 _BATCH = "the engine chooses the size of its batches itself"
-_SPECULATION = "there is no speculation yet; answers are the same without"
+_SPECULATION = "there is no speculation yet; it would change the speed of answers only"
 _QUANTIZED = "a GGUF file says itself how it is quantized"
 _CACHE = "what was computed of a prompt is kept as long as there is room"
 _TOOLS = "tools are not served yet; a request with tools is refused"
@@ -102,8 +103,6 @@ FLAGS: tuple[Flag, ...] = (
     Flag("-cram --cache-ram", say=_CACHE),
     Flag("--slot-save-path", say="there are no slots to save"),
     Flag("--block-size", say="blocks hold 32 tokens"),
-    Flag("--speculative-model --num-speculative-tokens --speculative-config", say=_SPECULATION),
-    Flag("-md --model-draft --spec-type --spec-draft-n-max --draft-max", say=_SPECULATION),
     Flag("--quantization -q --dtype --load-format", say=_QUANTIZED),
     Flag("-tb --threads-batch", say="--threads counts for prompts too"),
     Flag("-fa --flash-attn", "maybe", say="there is one kind of attention", words=_SWITCH),
@@ -141,11 +140,13 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--limit-mm-per-prompt --mm-processor-kwargs", say="only text is served yet"),
     Flag("--default-chat-template-kwargs", say="a request sends its chat_template_kwargs"),
     Flag("--chat-template-content-format", say="texts and lists of parts are both taken"),
-    Flag("--enable-reasoning", "", say="reasoning comes as reasoning_content"),
+    Flag("--enable-reasoning --skip-chat-parsing --no-skip-chat-parsing", "",
+         say="reasoning comes as reasoning_content"),
     Flag("--guided-decoding-backend --structured-outputs-config",
          say="constrained output is not served yet; a request for it is refused"),
     Flag("--enable-log-requests --enable-log-outputs", "", say="prompts are never logged"),
-    Flag("--max-log-len --middleware", say="prompts are never logged, and no code is added"),
+    Flag("--max-log-len --middleware --log-prompts-dir",
+         say="prompts are never logged, and no code is added"),
     Flag("--disable-uvicorn-access-log --enable-prompt-tokens-details", "",
          say="there is no log of requests, and cached tokens are always counted"),
     Flag("--slots --no-slots --no-warmup --warmup", "", say="there are no slots and no warmup"),
@@ -159,7 +160,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("-kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --repack -nr "
          "--no-repack --no-host -cmoe --cpu-moe", "", say=_CPU),
     Flag("-ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -ot --override-tensor -fitt --fit-target -fitc "
-         "--fit-ctx --kv-cache-memory-bytes", say=_CPU),
+         "--fit-ctx --kv-cache-memory-bytes --moe-cache-mib", say=_CPU),
     Flag("-fit --fit", "maybe", say="what fits is chosen by itself", words=_SWITCH),
     Flag("--swa-full --perf --no-perf --check-tensors --no-kv-unified -no-kvu -nocb", "",
          say="the engine is another one and has no such switch"),
@@ -202,20 +203,47 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload "
          "--skip-mm-profiling", "", say="only text is served yet"),
     Flag("--image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --allowed-media-domains "
-         "--media-path --allowed-local-media-path --mm-processor-cache-gb --mm-encoder-tp-mode",
+         "--media-path --allowed-local-media-path --mm-processor-cache-gb --mm-encoder-tp-mode "
+         "-mmdev --mmproj-device --video-fps --video-timestamp-interval --video-ffmpeg-dir",
          say="only text is served yet"),
-    Flag("--spec-draft-model --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-draft-n-min "
-         "--draft --draft-n --draft-min --draft-n-min --spec-draft-p-min --draft-p-min "
-         "--spec-draft-p-split --draft-p-split --spec-draft-threads -td --threads-draft "
+    Flag("--spec-type --spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd "
+         "--hf-repo-draft --spec-draft-n-max --draft --draft-n --draft-max --spec-draft-n-min "
+         "--draft-min --draft-n-min --spec-draft-p-min --draft-p-min --spec-draft-p-split "
+         "--draft-p-split --spec-draft-sampling --spec-synth-len --spec-synth-rates "
+         "--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd "
+         "--threads-batch-draft --spec-draft-cpu-mask -Cd --cpu-mask-draft "
+         "--spec-draft-cpu-range -Crd --cpu-range-draft --spec-draft-cpu-strict "
+         "--cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft "
+         "--spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-range-batch "
+         "-Crbd --cpu-range-batch-draft --spec-draft-cpu-strict-batch --cpu-strict-batch-draft "
+         "--spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft "
          "--spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft "
-         "--n-gpu-layers-draft --spec-draft-type-k -ctkd --cache-type-k-draft "
-         "--spec-draft-type-v -ctvd --cache-type-v-draft -lcs --lookup-cache-static -lcd "
+         "--n-gpu-layers-draft --spec-draft-override-tensor -otd --override-tensor-draft "
+         "--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft "
+         "--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd "
+         "--cache-type-v-draft -cd --ctx-size-draft -lcs --lookup-cache-static -lcd "
          "--lookup-cache-dynamic", say=_SPECULATION),
-    Flag("--spec-default", "", say=_SPECULATION),
+    Flag("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match "
+         "--spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits "
+         "--spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits "
+         "--spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m "
+         "--spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m "
+         "--spec-ngram-min-hits", say=_SPECULATION),
+    Flag("--spec-default --spec-draft-backend-sampling --no-spec-draft-backend-sampling "
+         "--spec-draft-cpu-moe -cmoed --cpu-moe-draft", "", say=_SPECULATION),
+    Flag("--speculative-config -sc --spec-method --spec-model --spec-tokens --speculative-model "
+         "--num-speculative-tokens --speculative-model-quantization "
+         "--speculative-draft-tensor-parallel-size -spec-draft-tp --speculative-max-model-len "
+         "--speculative-disable-by-batch-size --ngram-prompt-lookup-max "
+         "--ngram-prompt-lookup-min --spec-decoding-acceptance-method "
+         "--typical-acceptance-sampler-posterior-threshold "
+         "--typical-acceptance-sampler-posterior-alpha --num-lookahead-slots", say=_SPECULATION),
+    Flag("--speculative-disable-mqa-scorer", "", say=_SPECULATION),
+    Flag("--disable-logprobs-during-spec-decoding", "maybe", say=_SPECULATION, words=_TRUTH),
     Flag("--max-logprobs", say="a request may ask for as many as OpenAI's API allows"),
     Flag("-to --timeout", say="slow clients are let go after a time that is fixed"),
     # What cannot be done
-    Flag("--enable-lora", "", fails="there are no adapters yet"),
+    Flag("--enable-lora --lora-init-without-apply", "", fails="there are no adapters yet"),
     Flag("--lora --lora-modules --lora-scaled", fails="there are no adapters yet"),
     Flag("--mmproj -mm -mmu --mmproj-url", fails=_PICTURES),
     Flag("--embedding --embeddings --rerank --reranking --enable-prompt-embeds", "",
@@ -225,7 +253,13 @@ FLAGS: tuple[Flag, ...] = (
          "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --rope-theta",
          fails=_ROPE),
     Flag("--override-kv", fails="a model is run as its file has it"),
-    Flag("--control-vector --control-vector-scaled", fails="there are no control vectors yet"),
+    Flag("--control-vector --control-vector-scaled --control-vector-layer-range",
+         fails="there are no control vectors yet"),
+    Flag("--sampler-seq --sampling-seq", fails="give the names of the samplers: --samplers"),
+    Flag("--fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default "
+         "--fim-qwen-7b-spec --fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default "
+         "--gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default "
+         "--embd-gemma-default", "", fails="give the name of a model"),
     Flag("--grammar --grammar-file -j --json-schema -jf --json-schema-file",
          fails="constrained output is not served yet"),
     Flag("-sp --special", "", fails="control tokens are never shown"),
@@ -319,6 +353,22 @@ VARIABLES = {
     "LLAMA_ARG_SPEC_DRAFT_MODEL": "--model-draft",
     "LLAMA_ARG_SPEC_DRAFT_N_MAX": "--spec-draft-n-max",
     "LLAMA_ARG_SPEC_TYPE": "--spec-type",
+    "LLAMA_ARG_SPEC_DRAFT_HF_REPO": "--spec-draft-hf",
+    "LLAMA_ARG_SPEC_DRAFT_N_MIN": "--spec-draft-n-min",
+    "LLAMA_ARG_SPEC_DRAFT_P_MIN": "--spec-draft-p-min",
+    "LLAMA_ARG_SPEC_DRAFT_P_SPLIT": "--spec-draft-p-split",
+    "LLAMA_ARG_SPEC_DRAFT_SAMPLING": "--spec-draft-sampling",
+    "LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING": "--spec-draft-backend-sampling",
+    "LLAMA_ARG_SPEC_DRAFT_CPU_MOE": "--spec-draft-cpu-moe",
+    "LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE": "--spec-draft-n-cpu-moe",
+    "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K": "--spec-draft-type-k",
+    "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V": "--spec-draft-type-v",
+    "LLAMA_ARG_SPEC_SYNTH_LEN": "--spec-synth-len",
+    "LLAMA_ARG_SPEC_SYNTH_RATES": "--spec-synth-rates",
+    "LLAMA_ARG_N_GPU_LAYERS_DRAFT": "--n-gpu-layers-draft",
+    "LLAMA_ARG_DRAFT_MAX": "--draft-max",
+    "LLAMA_ARG_DRAFT_MIN": "--draft-min",
+    "LLAMA_ARG_MODEL_DRAFT": "--model-draft",
     "LLAMA_ARG_ENDPOINT_METRICS": "--metrics",
     "LLAMA_ARG_ENDPOINT_SLOTS": "--slots",
     "LLAMA_ARG_TIMEOUT": "--timeout",

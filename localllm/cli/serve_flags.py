@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localllm.cli.serve_flag_table import FLAGS, VARIABLES, Flag
@@ -24,7 +24,7 @@ _SAMPLING_WORDS = {
 
 @dataclass(frozen=True)
 class Translated:
-    """Arguments in our own flags, and a line on each flag without a meaning. model: where the
+    """Arguments in our own flags, and a line on flags without a meaning. model: where the
     arguments name none. hub_file: which file of the model's repository is meant, if it is told."""
 
     args: list[str]
@@ -44,6 +44,7 @@ def _with_variables(given: Translated, environ: Mapping[str, str]) -> Translated
     args, notes = list(given.args), list(given.notes)
     options = {word.partition("=")[0] for word in args if word.startswith("-")}
     model, file = given.model, given.hub_file
+    without: dict[str, list[str]] = {}
     for variable, name in VARIABLES.items():
         value = environ.get(variable)
         flag = _BY_NAME.get(name, Flag(name))
@@ -53,7 +54,8 @@ def _with_variables(given: Translated, environ: Mapping[str, str]) -> Translated
             found = _translated([name, value] if flag.value else [name])
         except ArgumentError as e:
             raise ArgumentError(f"{variable}: {e.message}", e.hint) from None
-        notes += [f"{variable}: {flag.say}"] if found.notes else []
+        if found.notes:
+            without.setdefault(flag.say, []).append(variable)
         file = file or found.hub_file
         if flag.to == "NAME":
             model = model or found.args[0]
@@ -68,19 +70,19 @@ def _with_variables(given: Translated, environ: Mapping[str, str]) -> Translated
     for variable in sorted(set(environ) - set(VARIABLES)):
         if variable.startswith("LLAMA_ARG_") and environ[variable]:
             notes.append(f"{variable[:80]}: there is no such setting here")
-    return Translated(args, notes, model, file)
+    return Translated(args, notes + _told(without), model, file)
 
 
 def _translated(args: Sequence[str]) -> Translated:
     out: list[str] = []
-    notes: list[str] = []
+    without: dict[str, dict[str, None]] = {}  # flags without a meaning, by why
     rest, file = list(args), ""
     lists: dict[str, list[str]] = {}
     escapes = "--no-escape" not in args
     while rest:
         word = rest.pop(0)
         if word == "--":
-            return Translated([*out, word, *rest], notes, hub_file=file)
+            return Translated([*out, word, *rest], _told(without), hub_file=file)
         name, equals, given = word.partition("=")
         name = name if name in _BY_NAME else name.replace("_", "-")
         flag = _BY_NAME.get(name) if word.startswith("-") else None
@@ -98,8 +100,13 @@ def _translated(args: Sequence[str]) -> Translated:
         else:
             out += _ours(flag, name, values)
         if flag.say:
-            notes.append(f"{name}: {flag.say}")
-    return Translated(out, notes, hub_file=file)
+            without.setdefault(flag.say, {})[name] = None
+    return Translated(out, _told(without), hub_file=file)
+
+
+def _told(without: Mapping[str, Iterable[str]]) -> list[str]:
+    """Each reason once, whatever number of flags it is of."""
+    return [f"{', '.join(names)}: {why}" for why, names in without.items()]
 
 
 def _of_file(given: Translated) -> Translated:

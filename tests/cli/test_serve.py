@@ -50,7 +50,8 @@ def test_vllm_command_lines_work() -> None:
         "--name a --name b --api-key secret-key --port 9"
     )
     assert got.args == ours.split()
-    assert len(got.notes) == 9 and got.notes[0].startswith("--gpu-memory-utilization: ")
+    assert len(got.notes) == 7 and got.notes[0].startswith("--gpu-memory-utilization: ")
+    assert got.notes[-1].startswith("--speculative-model, --num-speculative-tokens: ")
 
 
 def test_llama_server_command_lines_work() -> None:
@@ -185,17 +186,48 @@ def test_parameters_of_the_command_line_are_the_defaults(
             assert answer["usage"]["completion_tokens"] == n_tokens
 
 
+#: Speculation as llama-server and vLLM are asked for it; it changes how fast answers come.
+SPECULATION = (
+    "-md d.gguf -hfd a/b --spec-type ngram-mod,draft-mtp --spec-draft-n-max 3 --spec-draft-n-min 1 "
+    "--spec-draft-p-min 0.5 --draft-p-split 0.1 -ngld 99 -devd none -td 4 -tbd 4 -Cd ff -Crd 0-3 "
+    "--cpu-strict-draft 1 --prio-draft 1 --poll-draft 0 -Cbd ff -otd exps=CPU -cmoed -ncmoed 3 "
+    "-ctkd q8_0 -ctvd q8_0 --spec-draft-sampling greedy --no-spec-draft-backend-sampling "
+    "--spec-ngram-mod-n-match 24 --spec-ngram-map-k4v-min-hits 1 --spec-ngram-simple-size-n 12 "
+    "--spec-synth-len 3 --draft-max 16 --draft-min 5 -lcs a -lcd b --spec-default",
+    "-sc {} --spec-method ngram --spec-model d --spec-tokens 4 --speculative-config={}",
+    "--speculative-model [ngram] --num-speculative-tokens 5 --ngram-prompt-lookup-max 4 "
+    "--ngram_prompt_lookup_min 1 --speculative-disable-by-batch-size 8 -spec-draft-tp 1 "
+    "--speculative-disable-mqa-scorer --disable-logprobs-during-spec-decoding false "
+    "--spec-decoding-acceptance-method rejection_sampler --num-lookahead-slots 5",
+)
+
+
+@pytest.mark.parametrize("line", SPECULATION, ids=["llama-server", "vLLM", "older vLLM"])
+def test_flags_of_speculation_are_told_once(line: str) -> None:
+    words = line.split()
+    got = translate(["m", *words])
+    assert got.args == ["m"] and len(got.notes) == 1
+    names, _, why = got.notes[0].partition(": ")
+    given = [word.partition("=")[0].replace("_", "-") for word in words if word.startswith("-")]
+    assert names.split(", ") == list(dict.fromkeys(given)) and "no speculation yet" in why
+    variables = {"LLAMA_ARG_SPEC_TYPE": "ngram-mod", "LLAMA_ARG_SPEC_DRAFT_N_MAX": "3"}
+    assert sorted(translate(["m"], variables).notes[0].partition(": ")[0].split(", ")) == [
+        "LLAMA_ARG_SPEC_DRAFT_N_MAX",
+        "LLAMA_ARG_SPEC_TYPE",
+    ]
+
+
 def test_what_would_change_answers_is_no_note() -> None:
     for flags in ("--rope-scaling yarn", "--grammar x", "--override-kv a=int:1", "--embeddings",
                   "--api-prefix /a", "--tools all", "--models-dir d",
-                  "--adaptive-target 0.5"):  # fmt: skip
+                  "--adaptive-target 0.5", "--fim-qwen-7b-spec", "--sampler-seq edk"):  # fmt: skip
         with pytest.raises(ArgumentError, match=flags.split()[0]):
             translate(["m", *flags.split()])
     assert translate(["m", "--adaptive-target", "-1"]).args == ["m"]
     many = "--no-context-shift --cache-reuse 256 -fit off -ncmoe 9 -ot exps=CPU --no-repack -lv 3"
     got = translate(["m", *many.split(), "--cors-origins", "http://a,http://b"])
     assert got.args == ["m", "--cors-origin", "http://a", "--cors-origin", "http://b"]
-    assert len(got.notes) == 7
+    assert len(got.notes) == 5
 
 
 def test_two_parts_of_a_model_need_another_engine() -> None:
