@@ -21,19 +21,26 @@ SLOWER = 1.45
 PAUSE_SECONDS = 0.03
 #: However costly, a step takes at least this many tokens of a prompt: prompts go on.
 LEAST_BESIDE = 8
-#: Short prompts are computed in steps whose tokens cost up to this many times the least.
-NEAR_LEAST = 1.15
+#: Short prompts are computed in steps whose tokens cost up to this many times the least, as far as
+#: that is known: up to `FURTHER` times the largest step that was measured, at least `LEAST_SHORT`.
+NEAR_LEAST, FURTHER, LEAST_SHORT = 1.15, 2, 16
 #: Such a step may take so long that who decodes beside still gets eight tokens a second, if its
 #: tokens cost up to this many times the least.
 SHORT_SECONDS, STILL_NEAR = 0.125, 1.25
+#: In steps of up to so many seconds short prompts get this many times what those take who decode:
+#: if they got less than they bring, they would wait in line while few decode.
+SHARE_SECONDS, PROMPT_SHARE = 0.5, 4
 #: A measurement takes about this long at the most.
 MEASURE_SECONDS = 0.8
+#: It is to reach steps of `ENOUGH` tokens, whose tokens cost about the least, or else of fewer.
+#: About `FLAT` tokens cost what one costs; more cost as much more as they are more.
+ENOUGH, FLAT = 64, 8
 #: A kept curve is in doubt if steps that it says take up to `CHECK_SECONDS` take less than
 #: `QUICKER` times that now.
 CHECK_SECONDS, QUICKER = 0.1, 0.7
 #: Deep tokens are taken to cost at most this many times what a curve says.
 MOST_DEARER = 8.0
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -65,13 +72,16 @@ class CostCurve:
 
     def short_budget(self, n_decoding: int, most: int) -> int:
         """Tokens of a step with short prompts beside n_decoding sequences, at most `most`: so many
-        of prompts that they cost about the least each, or as many as take `SHORT_SECONDS`, if that
-        is more and they cost little more."""
-        each = {n: self.cost(n) / n for n in self.sizes if n <= most}
+        of prompts that they cost about the least each, or more, up to `PROMPT_SHARE`; or as many as
+        take `SHORT_SECONDS`, if that is more and they cost little more."""
+        known = min(most, max(LEAST_SHORT, FURTHER * self.sizes[-1]))
+        each = {n: self.cost(n) / n for n in _doubled(known)}
         least = min(each.values())
         few = min(n for n in each if each[n] <= NEAR_LEAST * least)
         many = max(n for n in each if each[n] <= STILL_NEAR * least)
-        return min(most, max(n_decoding + few, self._within(SHORT_SECONDS, many)))
+        share = min(PROMPT_SHARE * n_decoding, self._within(SHARE_SECONDS, most) - n_decoding)
+        beside = max(few, share, LEAST_SHORT)
+        return min(most, max(n_decoding + beside, self._within(SHORT_SECONDS, many)))
 
     def _within(self, seconds: float, most: int) -> int:
         """The most tokens of a step, up to `most`, that take so long; 0: not even one."""
@@ -79,21 +89,40 @@ class CostCurve:
 
 
 def measure(runner: Runner, max_seconds: float = MEASURE_SECONDS) -> CostCurve:
-    """Times steps of 1, 2, 4 and so on tokens in an empty pool, the quicker of two each, until the
-    time is up."""
-    sizes: list[int] = []
-    seconds: list[float] = []
-    ends = time.perf_counter() + max_seconds
-    n = 1
-    while n <= runner.max_batch_tokens:
-        taken = [_step_seconds(runner, n) for _ in range(2)]
-        sizes.append(n)
-        seconds.append(min(taken))
-        # The next size takes at most twice as long, twice.
-        if time.perf_counter() + 4 * min(taken) > ends:
+    """Times steps in an empty pool until the time is up: of 1, 2, 4 and so on tokens, the quicker
+    of two each. Where that would end too early, once each, or of fewer sizes."""
+    one = _step_seconds(runner, 1)  # the first one touches memory
+    ends, most = time.perf_counter() + max_seconds, runner.max_batch_tokens
+    if one < max_seconds:
+        one = min(one, _step_seconds(runner, 1))
+    seconds, last = {1: one}, 1
+    sizes, n_times = _ladder(one, ends - time.perf_counter(), most)
+    for n in sizes:
+        likely = seconds[last] * min(n / last, max(1.0, n / FLAT) / max(1.0, last / FLAT))
+        if time.perf_counter() + n_times * likely > ends:
             break
-        n *= 2
-    return _least(dict(zip(sizes, seconds, strict=True)))
+        seconds[n] = min(_step_seconds(runner, n) for _ in range(n_times))
+        last = n
+    return _least(seconds)
+
+
+def _ladder(one_s: float, left_s: float, most: int) -> tuple[list[int], int]:
+    """Sizes of steps behind 1 to be timed in left_s seconds, and how many times each, where a step
+    of one token takes one_s: all powers of two if these reach `ENOUGH`, else every second one and
+    so on up to there, else up to fewer."""
+    tops = [n for n in reversed(_doubled(most)) if n > 1]
+    ways = [(top, 2, 2) for top in tops if top >= min(ENOUGH, tops[0])]
+    ways += [(top, factor, 1) for top in tops if top <= ENOUGH for factor in (2, 4, 8, top)]
+    for top, factor, n_times in ways:
+        sizes = [n for n in (top // factor**i for i in range(top.bit_length())) if n > 1][::-1]
+        if n_times * one_s * sum(max(1.0, n / FLAT) for n in sizes) <= left_s:
+            return sizes, n_times
+    return [], 1
+
+
+def _doubled(most: int) -> list[int]:
+    """1, 2, 4 and so on, up to `most`."""
+    return [1 << i for i in range(most.bit_length())]
 
 
 def _least(seconds: dict[int, float]) -> CostCurve:

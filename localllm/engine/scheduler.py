@@ -2,11 +2,12 @@
 
 Sequences are served by rank. Those that decode go first, one token each; what is left of the step
 goes to prompts. Short prompts come one after the other: sharing would delay the first of them and
-help none. They may make a step longer than long ones may: who decodes waits for them once, and the
-sooner they decode themselves, the more run in each step. Long prompts share. A sequence is admitted
-when its prompt fits beside what the running ones still need. If blocks run out later, the youngest
-one gives its blocks up and gets them back later, or computes them again, so the oldest one can
-always go on, and every sequence that fits alone ends.
+help none. One with less left goes before an older one, but few do. They may make a step longer than
+long ones may: who decodes waits for them once, and the sooner they decode themselves, the more run
+in each step. Long prompts share. A sequence is admitted when its prompt fits beside what the
+running ones still need. If blocks run out later, the youngest one gives its blocks up and gets them
+back later, or computes them again, so the oldest one can always go on, and every sequence that fits
+alone ends.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ MAX_LEVELS = 16
 LEAST_PROMPT_TOKENS = 32
 #: A prompt is short if no more tokens of it than these are to be computed when it is admitted.
 SHORT_PROMPT_TOKENS = 512
+#: A short prompt goes before an older one if it is shorter by so many tokens for each request that
+#: came between: at most SHORT_PROMPT_TOKENS / TOKENS_PER_RANK later ones go before one.
+TOKENS_PER_RANK = 64
 #: Long prompts that the budget has room for get this much of a step, whatever short ones take, or
 #: one in so many of the tokens that it has for prompts, if that is more.
 LEAST_LONG_TOKENS, LONG_SHARE = 8, 8
@@ -195,8 +199,8 @@ class Scheduler(Generic[E]):
         self._share(long, min(max(left, kept), plan.left), plan)
 
     def _in_turn(self, prompts: list[E], left: int, plan: _Plan[E]) -> None:
-        """The oldest first, as much as it can take."""
-        for entry in prompts:
+        """One after the other, as much as it can take."""
+        for entry in sorted(prompts, key=_by_length):
             n = min(entry.n_pending, left)
             if n:
                 self._take(entry, n, plan)
@@ -261,6 +265,10 @@ class Scheduler(Generic[E]):
 
 def _by_rank(entry: Entry) -> Rank:
     return entry.rank
+
+
+def _by_length(entry: Entry) -> tuple[int, Rank]:
+    return entry.n_pending + TOKENS_PER_RANK * entry.rank[0], entry.rank
 
 
 def _free(entry: Entry) -> None:

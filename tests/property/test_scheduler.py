@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -202,27 +203,60 @@ def test_long_prompts_share(monkeypatch: pytest.MonkeyPatch) -> None:
     n_prompts=st.lists(st.integers(2, 60), min_size=1, max_size=8),
     younger=st.lists(st.integers(2, 60), max_size=40),
     budget=st.integers(20, MAX_STEP),
+    per_rank=st.sampled_from([2, 7, 30, 64]),
 )
-def test_younger_short_prompts_delay_nobody(
-    n_prompts: list[int], younger: list[int], budget: int
+def test_younger_short_prompts_delay_few(
+    n_prompts: list[int], younger: list[int], budget: int, per_rank: int
 ) -> None:
-    """Beside two that decode, and while others keep coming."""
-    world = World(1000, 60, 0, 0)
-    decoding = [world.request(20, 500, i, 0) for i in range(2)]
-    while any(len(each.tokens) == 20 for each in decoding):
-        world.step(MAX_STEP)
-    prompts = []
-    for i, n in enumerate(n_prompts):
-        prompts.append(world.request(n, 1, 10 + i, 0))
-        prompts[-1].tokens[:] = [3 + i] * n  # nothing of it is known
-    began = world.n_steps
-    for i, prompt in enumerate(prompts):
-        while prompt in world.left:
-            if younger:
-                world.request(younger.pop(), 1, 100 + world.n_steps, 0)
-            world.step(10, budget)
-        n_ahead = sum(n_prompts[: i + 1])
-        assert world.n_steps - began <= -(-n_ahead // (budget - len(decoding)))
+    """Beside two that decode, and while others keep coming. One waits for all that came before, and
+    for a later one only if that is shorter, by so much for each that came between."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "TOKENS_PER_RANK", per_rank)
+        world = World(1000, 60, 0, 0)
+        decoding = [world.request(20, 500, i, 0) for i in range(2)]
+        while any(len(each.tokens) == 20 for each in decoding):
+            world.step(MAX_STEP)
+        n_arrived = itertools.count(2)
+
+        def come(n_tokens: int) -> Entry:
+            entry = world.request(n_tokens, 1, next(n_arrived), 0)
+            entry.tokens[:] = [10 + n_tokens + entry.rank[1]] * n_tokens  # nothing is known of it
+            return entry
+
+        prompts = [come(n) for n in n_prompts]
+        began = world.n_steps
+        for i, prompt in enumerate(prompts):
+            while prompt in world.left:
+                if younger:
+                    come(younger.pop())
+                world.step(10, budget)
+            ahead = sum(n_prompts[: i + 1])
+            ahead += sum(range(n_prompts[i] - per_rank, 0, -per_rank))  # they came later
+            # Of those that came before, too, each waits for later ones.
+            ahead += sum(sum(range(n - per_rank, 0, -per_rank)) for n in n_prompts[:i])
+            assert world.n_steps - began <= -(-ahead // (budget - len(decoding)))
+
+
+def test_a_shorter_prompt_goes_first() -> None:
+    world = World(200, 12, 0, 0)
+    decodes = world.request(20, 60, 0, 0)
+    world.step(MAX_STEP)
+    long = world.request(400, 1, 1, 0)
+    assert dict(world.scheduler.plan(1, 48)) == {decodes: 1, long: 47}
+    short = world.request(30, 1, 2, 0)
+    assert dict(world.scheduler.plan(1, 48)) == {decodes: 1, short: 30, long: 17}
+    # Two and a half hundred came meanwhile: its turn is before theirs.
+    late = world.request(30, 1, 250, 0)
+    assert dict(world.scheduler.plan(1, 48)) == {decodes: 1, short: 30, long: 17}
+    urgent = world.request(47, 1, 251, 4)
+    assert dict(world.scheduler.plan(1, 48)) == {decodes: 1, urgent: 47}
+    n_left = 400 + 30 + 47
+    while long in world.left:
+        assert late.sequence.n_computed == 0
+        world.request(20, 1, 300 + world.n_steps, 0)
+        world.step(1, 48)
+        n_left -= 47
+        assert (long in world.left) == (n_left > 0)
 
 
 def test_short_prompts_may_take_more_of_a_step_than_long_ones(

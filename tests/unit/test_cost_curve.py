@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,13 +39,51 @@ def test_budgets() -> None:
 
 def test_budgets_with_short_prompts() -> None:
     assert CURVE.short_budget(4, 128) == 4 + 16  # 0.63 ms each; of 32, 0.81
-    assert CURVE.short_budget(120, 128) == 128 and CURVE.short_budget(2, 8) == 3
+    assert CURVE.short_budget(120, 128) == 128 and CURVE.short_budget(2, 8) == 8
     rising = CostCurve((1, 8, 64, 512), (0.005, 0.010, 0.022, 0.164))  # 0.34 ms of 64, 0.32 of 512
     assert rising.short_budget(8, 512) == rising.short_budget(30, 512) == 388  # 125 ms
     slower = CostCurve(rising.sizes, tuple(8 * each for each in rising.seconds))
     assert slower.short_budget(8, 512) == 72  # 176 ms and what the others take
     dear = CostCurve((1, 8, 64, 512), (0.005, 0.010, 0.022, 0.300))  # 0.59 ms of 512
-    assert dear.short_budget(8, 512) == 72 and dear.short_budget(8, 60) == 16
+    assert dear.short_budget(8, 512) == 72 and dear.short_budget(8, 60) == 40
+    # Whoever decodes takes a fourth of what prompts take, if that is done in half a second.
+    assert slower.short_budget(30, 512) == 150 and slower.short_budget(100, 512) == 191
+    # How far tokens become cheaper is not known: 0.102 s of one, and some more.
+    few_sizes = CostCurve((1, 2), (0.100, 0.102))
+    assert few_sizes.short_budget(1, 512) == 1 + 16
+    assert CostCurve((1,), (0.1,)).short_budget(3, 512) == 3 + 16
+
+
+@pytest.mark.parametrize(
+    ("one_s", "reaches", "at_most_s"),
+    [(0.0005, 512, 0.8), (0.0035, 256, 0.8), (0.027, 64, 0.9), (0.095, 32, 1.0), (0.2, 16, 1.0)],
+)
+def test_it_reaches_steps_whose_tokens_are_cheap(
+    one_s: float, reaches: int, at_most_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock on which a step takes as long as one of SmolLM2 or of 1B, or of a larger model."""
+    now, timed = [0.0], []
+
+    def step_seconds(runner: object, n_tokens: int) -> float:
+        seconds = one_s * max(1.0, n_tokens / 8)
+        timed.append(n_tokens)
+        now[0] += seconds
+        return seconds
+
+    monkeypatch.setattr(cost_curve, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(cost_curve, "_step_seconds", step_seconds)
+    runner: Any = SimpleNamespace(max_batch_tokens=512)
+    curve = measure(runner)
+    assert curve.sizes[0] == 1 and curve.sizes[-1] == max(timed) == reaches
+    assert now[0] <= at_most_s + 1e-9
+    assert curve.short_budget(2, 512) >= 16
+    # What takes twice as long as was thought is not waited for.
+    monkeypatch.setattr(
+        cost_curve, "_step_seconds", lambda r, n: step_seconds(r, n if n == 1 else 2 * n)
+    )
+    now[0] = 0.0
+    measure(runner)
+    assert now[0] <= at_most_s + 0.5
 
 
 def test_it_is_measured_once(
