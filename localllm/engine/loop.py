@@ -35,6 +35,10 @@ from localllm.errors import CancelledError, FileError, LocalLLMError
 
 log = logging.getLogger("localllm.engine")
 
+#: What is made of answers between two steps, in tokens of their prompts, which a sampler reads one
+#: by one: some 3 ms of them. One takes at least as long as some tokens.
+FORK_TOKENS, LEAST_FORK_TOKENS = 8192, 256
+
 
 @dataclass
 class Counts:
@@ -301,22 +305,26 @@ class Loop:
         )
 
     def _fork(self) -> int:
-        """Where a prompt is computed but for its last token, all choices go on from there."""
-        n_forked = 0
+        """Where a prompt is computed but for its last token, all choices go on from there: as many
+        at once as do not hold up those of others."""
+        n_forked, left = 0, FORK_TOKENS
         for choice in list(self.scheduler.running):
             if not choice.holds_last or choice.is_held or choice.n_pending:
                 continue
             job = choice.job
+            alone = all(each.job is job for each in self.scheduler.running)
             try:
-                while len(job.choices) < job.request.n:
+                while len(job.choices) < job.request.n and (alone or left > 0):
                     other = job.add_choice()
                     other.sequence = self._runner.fork(choice.sequence)
                     other.mark = choice.mark
                     self.scheduler.add(other)
                     n_forked += 1
+                    left -= len(job.request.prompt) + LEAST_FORK_TOKENS
             except LocalLLMError as e:  # no memory
                 self.fail(job, e)
-            choice.holds_last = False
+                continue
+            choice.holds_last = len(job.choices) < job.request.n
         return n_forked
 
     def _begin(self, choice: Choice) -> None:

@@ -17,7 +17,7 @@ from localllm.engine.cost_curve import CostCurve
 from localllm.engine.job import Job
 from localllm.engine.loop import Loop
 from localllm.engine.open import OpenOptions, open_parts
-from localllm.engine.request import Event, Finished, Request
+from localllm.engine.request import Event, Finished, Piece, Request
 from localllm.engine.service import NativeService
 from localllm.params import GenerateParams
 
@@ -43,6 +43,19 @@ class _Ended:
 
     def wait(self) -> None:
         assert self._event.wait(60)
+
+
+class _Answers(_Ended):
+    """The tokens of a request's n answers."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.tokens: list[list[int]] = [[] for _ in range(n)]
+
+    def emit(self, event: Event) -> None:
+        if isinstance(event, Piece):
+            self.tokens[event.index] += event.chunk.token_ids
+        super().emit(event)
 
 
 @pytest.fixture
@@ -108,5 +121,50 @@ def test_a_request_that_waits_takes_no_more_memory_for_more_answers(parts: Any) 
         ended.wait()
         made = [choice.tokens for choice in ticket.job.choices]
         assert [len(tokens) for tokens in made] == [len(PROMPT) + N_TOKENS] * 6
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_many_answers_are_made_over_several_steps_beside_others(
+    beside: bool, parts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is what it is alone, whenever it was made."""
+    monkeypatch.setattr("localllm.engine.loop.FORK_TOKENS", 1)
+    service = NativeService(parts, "tiny", "forks", costs=COSTS)
+    loop = service._loop
+    made: list[int] = []  # answers that were made before a step
+    fork_all = loop._fork
+
+    def counting() -> int:
+        made.append(fork_all())
+        return made[-1]
+
+    monkeypatch.setattr(loop, "_fork", counting)
+    many, began, asked = _Answers(6), threading.Event(), threading.Event()
+
+    def held_up(event: Event) -> None:
+        began.set()
+        assert asked.wait(60)
+
+    try:
+        if beside:
+            long = replace(PARAMS, max_tokens=200)
+            ticket = service.submit(Request(PROMPT[:9], long), held_up)
+            assert began.wait(60)
+        request = Request(PROMPT, replace(PARAMS, temperature=1.0, seed=5), n=6)
+        service.submit(request, many.emit)
+        asked.set()
+        many.wait()
+        if beside:
+            ticket.cancel()
+        assert [n for n in made if n] == ([1] * 5 if beside else [5])
+        for i, tokens in enumerate(many.tokens):
+            one = _Answers(1)
+            params = replace(request.params, seed=5 + i)
+            service.submit(replace(request, params=params, n=1, salt=b"%d" % i), one.emit)
+            one.wait()
+            assert one.tokens == [tokens] and len(tokens) == N_TOKENS
+        assert service.state().blocks_used == 0
     finally:
         service.close()
