@@ -22,8 +22,9 @@ PAUSE_SECONDS = 0.03
 #: However costly, a step takes at least this many tokens of a prompt: prompts go on.
 LEAST_BESIDE = 8
 #: Short prompts are computed in steps whose tokens cost up to this many times the least, as far as
-#: that is known: up to `FURTHER` times the largest step that was measured, at least `LEAST_SHORT`.
-NEAR_LEAST, FURTHER, LEAST_SHORT = 1.15, 2, 16
+#: that is known: up to `FURTHER` times the largest step that was measured. Where that was less than
+#: `ENOUGH`, at least `LEAST_SHORT` tokens of them are.
+NEAR_LEAST, FURTHER, LEAST_SHORT = 1.15, 2, 32
 #: Such a step may take so long that who decodes beside still gets eight tokens a second, if its
 #: tokens cost up to this many times the least.
 SHORT_SECONDS, STILL_NEAR = 0.125, 1.25
@@ -74,13 +75,13 @@ class CostCurve:
         """Tokens of a step with short prompts beside n_decoding sequences, at most `most`: so many
         of prompts that they cost about the least each, or more, up to `PROMPT_SHARE`; or as many as
         take `SHORT_SECONDS`, if that is more and they cost little more."""
-        known = min(most, max(LEAST_SHORT, FURTHER * self.sizes[-1]))
+        known = min(most, FURTHER * self.sizes[-1])
         each = {n: self.cost(n) / n for n in _doubled(known)}
         least = min(each.values())
         few = min(n for n in each if each[n] <= NEAR_LEAST * least)
         many = max(n for n in each if each[n] <= STILL_NEAR * least)
         share = min(PROMPT_SHARE * n_decoding, self._within(SHARE_SECONDS, most) - n_decoding)
-        beside = max(few, share, LEAST_SHORT)
+        beside = max(few, share, LEAST_SHORT if self.sizes[-1] < ENOUGH else 0)
         return min(most, max(n_decoding + beside, self._within(SHORT_SECONDS, many)))
 
     def _within(self, seconds: float, most: int) -> int:
