@@ -1,8 +1,9 @@
 """Draws what `localllm chat` shows with a real model, for the README: chat.svg, models.svg,
 figures.svg and compare.svg in docs.
 
-Usage: chat_screenshots.py [FOLDER] (where smollm2:135m is pulled and `brief` made as the README does). FOLDER: in place of docs. The
-conversations are held in a folder that is deleted in the end; models are those of this user.
+Usage: chat_screenshots.py [FOLDER] (where smollm2:135m is pulled, and `brief` made as in README).
+FOLDER: in place of docs. Conversations are held in a folder that is deleted in the end;
+models are those of this user.
 """
 
 from __future__ import annotations
