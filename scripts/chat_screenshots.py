@@ -1,8 +1,9 @@
-"""Draws what `localllm chat` shows with a real model, for the README: chat.svg, models.svg and
-figures.svg in docs.
+"""Draws what `localllm chat` shows with a real model, for the README: chat.svg, models.svg,
+figures.svg and compare.svg in docs.
 
-Usage: chat_screenshots.py [FOLDER] (where smollm2:135m is pulled). FOLDER: in place of docs. The
-conversations are held in a folder that is deleted in the end; models are those of this user.
+Usage: chat_screenshots.py [FOLDER] (where smollm2:135m is pulled, and `brief` made as in README).
+FOLDER: in place of docs. Conversations are held in a folder that is deleted in the end;
+models are those of this user.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ QUESTIONS = (
     "Write a Python function that adds two numbers.",
 )
 DETAILS_OF = "gemma3:1b"
+COMPARED_WITH = "brief"
+COMPARED = "What is a rainbow?"
 _SAMPLING = {"seed": 1, "temperature": 0.2, "max_tokens": 220}
 _WAIT_S = 120.0
 #: A page that shows the picture should ask nobody for a font.
@@ -103,10 +106,35 @@ async def draw(folder: Path) -> list[Path]:
             await pilot.press("f3")
             await pilot.pause(2.0)  # the figures come twice a second
             picture("figures", "localllm chat: figures")
+            await pilot.press("escape")
+            await compare(app, pilot)
+            picture("compare", "localllm chat: compare two models")
     finally:
         store.close()
         opener.close()
     return written
+
+
+async def compare(app: ChatApp, pilot: Pilot[None]) -> None:
+    """Asks two models one question in a new conversation, and waits for both answers."""
+    from textual.widgets import Select
+
+    from localllm.tui.screens.chat import ChatScreen
+    from localllm.tui.screens.compare import CompareScreen
+
+    await pilot.press("ctrl+n")
+    chat = app.screen
+    assert isinstance(chat, ChatScreen)
+    chat.composer.editor.insert(COMPARED)
+    chat.action_compare()
+    await until(pilot, lambda: isinstance(app.screen, CompareScreen))
+    screen = app.screen
+    assert isinstance(screen, CompareScreen)
+    await until(pilot, lambda: all(view.name_chosen for view in screen.views))
+    for view, name in zip(screen.views, (MODEL, COMPARED_WITH), strict=True):
+        view.query_one(Select).value = name
+    await screen.action_ask()
+    await until(pilot, lambda: all(view.ended for view in screen.views))
 
 
 def shown(table: object) -> str:

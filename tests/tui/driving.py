@@ -16,6 +16,7 @@ from localllm.tui.conversations.kinds import Message
 from localllm.tui.conversations.store import Conversations
 from localllm.tui.opening import Beginning
 from localllm.tui.screens.chat import ChatScreen
+from localllm.tui.widgets.message import Notice
 
 
 class Driven:
@@ -70,6 +71,12 @@ class Driven:
     def text(self) -> str:
         """The screen as text."""
         return screen_text(self.app)
+
+    @property
+    def notices(self) -> str:
+        """The remarks between the messages. On the screen their lines end where the length of a
+        path has it."""
+        return "\n".join(str(notice.content) for notice in self.chat.transcript.query(Notice))
 
 
 def drive(

@@ -28,7 +28,7 @@ def test_a_locked_file_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
         holder = sqlite3.connect(d.store.file, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         await d.ask("while it is locked")
-        await d.until(lambda: "What is new stays here" in d.text)
+        await d.until(lambda: "What is new stays here" in d.notices)
         await d.until(lambda: "not saved yet" in d.text)
         assert d.contents[2] == "while it is locked"
         holder.close()
@@ -47,7 +47,7 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
         d.store.file.write_bytes(b"no database" * 999)
         await d.type("after")
         await d.press("enter")
-        await d.until(lambda: "of conversations was damaged" in d.text and d.idle)
+        await d.until(lambda: "of conversations was damaged" in d.notices and d.idle)
         assert d.contents == ["after", "An answer."]  # the rest is in the file that was put aside
 
     drive(body, tmp_path, size=(100, 40))
@@ -64,7 +64,7 @@ def test_a_removed_file_is_said(tmp_path: Path) -> None:
         await d.type("after")
         await d.press("enter")
         await d.until(lambda: d.idle and d.contents == ["after", "An answer."])
-        await d.until(lambda: "was removed, and a new one was begun" in d.text)
+        await d.until(lambda: "was removed, and a new one was begun" in d.notices)
         assert [v.message.content for v in d.chat.transcript.views] == d.contents
         kept = d.chat.renew()
         assert kept.title == "before" and kept.params == {"temperature": 0.25}
@@ -96,7 +96,7 @@ def test_what_is_asked_while_a_new_file_is_begun_stays_on_the_screen(
             d.chat.renew()  # finds neither the old file nor what is new
             left = [view for view in d.chat.transcript.views if not view._pruning]
             assert [view.message for view in left] == [question]
-            await d.until(lambda: "was removed, and a new one was begun" in d.text)
+            await d.until(lambda: "was removed, and a new one was begun" in d.notices)
             assert [view.message.id for view in d.chat.transcript.views] == [question.id]
         finally:
             gate.set()

@@ -127,8 +127,9 @@ def test_a_long_paste_is_a_chip(tmp_path: Path) -> None:
         editor.load_text("")
         await d.press("backspace")
         await d.until(lambda: not d.app.screen.query(Chip))
-        editor.post_message(events.Paste(long))
+        editor.post_message(events.Paste(long + "\n"))
         await d.until(lambda: len(d.app.screen.query(Chip)) == 1)
+        assert "50 lines" in d.text
         await d.pilot.click(Chip)
         await d.until(lambda: not d.app.screen.query(Chip))
         editor.post_message(events.Paste(long))

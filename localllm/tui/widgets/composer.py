@@ -48,7 +48,7 @@ class Chip(Static, can_focus=True):
 
     def __init__(self, attachment: Attachment) -> None:
         self.attachment = attachment
-        n = attachment.text.count("\n") + 1
+        n = attachment.text.removesuffix("\n").count("\n") + 1
         size = f"{n:,} lines" if attachment.kind == "text" else attachment.kind
         super().__init__(
             Content(f"⊕ {escape_line(attachment.name[:40])}, {size} ✕"), classes="chip"

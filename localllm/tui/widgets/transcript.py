@@ -128,7 +128,8 @@ class Transcript(VerticalScroll, can_focus=False):
         await self.mount_all(widgets)
 
     async def cut(self, keep: int | None) -> None:
-        """Takes away all below a message but the notices that last; None: everything."""
+        """Takes away all messages, and the notices that do not last, below one; None: from the
+        first on."""
         view = self.view(keep) if keep is not None else None
         children = list(self.children)
         begin = children.index(view) + 1 if view is not None else children.index(self._earlier) + 1
