@@ -126,6 +126,7 @@ class RemoteSession:
         asked["store"] = self.may_store
         prompt: Mapping[str, Any] = {}
         given: list[Chunk] = []
+        n_given = 0
         lines = self._lines(asked)
         try:
             for line in lines:
@@ -141,7 +142,7 @@ class RemoteSession:
                     break
                 elif "chunk" in line:
                     given.append(_chunk(line["chunk"]))
-                    n_given = sum(len(chunk.token_ids) for chunk in given)
+                    n_given += len(given[-1].token_ids)
                     # The last token was sampled, and not computed.
                     self._n_kept = self.stats.prompt_tokens + max(0, n_given - 1)
                     if given[-1].finish_reason is None:

@@ -158,6 +158,8 @@ def command(models: tuple[str, ...], **options: Any) -> None:
     from localllm.server.announced import Announced, announcing
 
     tls = listen.Tls(options["tls_cert"], options["tls_key"]) if options["tls_cert"] else None
+    if tls is not None:
+        tls.check()  # before minutes go into a model
     listening = listen.bind(host, port)
     request_log.install(options["log_format"])
     application = app.build(_manager(found, names, options), access, strict=options["strict"])

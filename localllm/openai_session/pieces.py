@@ -13,6 +13,7 @@ from localllm.openai_session.refusals import said_in_stream
 from localllm.server.client import ServerGoneError
 
 _LONGEST_LINE = 8 << 20
+_MOST_LINES = 1000  # of one event, which is read anew with each
 
 
 @dataclass
@@ -60,6 +61,8 @@ def _documents(host: str, answer: http.client.HTTPResponse) -> Iterator[Any]:
         line = line.strip(b"\r\n")
         if line.startswith(b"data:"):
             data.append(line[5:].strip())
+            if len(data) > _MOST_LINES or sum(map(len, data)) > _LONGEST_LINE:
+                raise ServerGoneError(f"{host} sent an event without an end")
             if (document := _parsed(data)) is not _MORE:
                 data = []
                 yield document

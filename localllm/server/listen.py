@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -47,6 +48,14 @@ class Tls:
 
     certificate: str
     key: str | None = None
+
+    def check(self) -> None:
+        """Raises `FileError` for files that cannot be used."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        except OSError as e:  # ssl's own is one
+            said = getattr(e, "strerror", None) or e
+            raise FileError(f"cannot use the TLS files: {said}") from e
 
 
 class GuardedProtocol(H11Protocol):
@@ -135,7 +144,9 @@ def bind(host: str, port: int) -> socket.socket:
         reason = getattr(e, "strerror", None) or e
         raise FileError(
             f"cannot listen on {host[:80]}:{port}: {reason}",
-            "Choose another port with --port, or 0 for any.",
+            "Check --host: it is an address or a name of this machine."
+            if isinstance(e, socket.gaierror) or getattr(e, "errno", 0) == errno.EADDRNOTAVAIL
+            else "Choose another port with --port, or 0 for any.",
         ) from e
     return listening
 
@@ -180,10 +191,9 @@ def server(
         ssl_keyfile=tls.key if tls else None,
     )
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as e:
-        raise FileError(f"cannot use the TLS files: {getattr(e, 'strerror', None) or e}") from e
+    if tls is not None:
+        tls.check()
+    config.load()
     return Server(config, cut)
 
 

@@ -8,6 +8,7 @@ that is trusted; both are looked at before any route is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -30,6 +31,7 @@ MAX_HELD_BYTES = 4 * MAX_BODY_BYTES  # of the bodies of all requests that are an
 MAX_HEADER_BYTES = 64 << 10
 BODY_CHUNK_S = 20.0  # the longest wait for more of a body
 BODY_S = 120.0  # for all of it
+DRAIN_BYTES, DRAIN_S = 8 * MAX_BODY_BYTES, 5.0  # of a body that is too large, see `_drain`
 PUBLIC = frozenset({"/health", "/v1/health"})
 """Paths that need no key."""
 OWN = b"\xff own"
@@ -146,7 +148,8 @@ class Guard:
             scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
             self._check_body(scope, headers)
         except RequestError as e:
-            await _refuse(send, e, allowed)
+            too_large = e.kind.status == 413 and "expect" not in headers
+            await _refuse(send, e, allowed, receive if too_large else None)
             return
 
         async def sending(message: Message) -> None:
@@ -335,14 +338,33 @@ def _preflight(headers: Headers) -> Raw:
     return raw
 
 
-async def _refuse(send: Send, error: RequestError, allowed: Raw) -> None:
+async def _refuse(
+    send: Send, error: RequestError, allowed: Raw, drained: Receive | None = None
+) -> None:
     more = [(k.encode(), v.encode("latin-1")) for k, v in errors.headers(error).items()]
     kind = (b"content-type", b"application/json")
-    await _send(send, error.kind.status, errors.body(error), [kind, *more, *allowed])
+    await _send(send, error.kind.status, errors.body(error), [kind, *more, *allowed], drained)
 
 
-async def _send(send: Send, status: int, body: bytes, headers: Iterable[Any]) -> None:
+async def _send(
+    send: Send, status: int, body: bytes, headers: Iterable[Any], drained: Receive | None = None
+) -> None:
     length = (b"content-length", str(len(body)).encode())
     raw = list(headers) if status == 204 else [*headers, length]
     await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if drained is not None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(_drain(drained), DRAIN_S)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _drain(receive: Receive) -> None:
+    """Takes a body that nobody wants. Who sends all of it before reading would see a connection
+    that is reset, and not the answer, if it were closed with some of that unread."""
+    n_bytes = 0
+    while n_bytes < DRAIN_BYTES:
+        message = await receive()
+        n_bytes += len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return

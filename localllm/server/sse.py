@@ -28,6 +28,8 @@ from localllm.server.shapes import Frame, counts, usage
 
 PING_S = 15.0
 """A stream that is silent for so long says that it lives: proxies cut silent connections."""
+MANY_LOGPROBS = 100
+"""Tokens with log probabilities, each of which takes up to a tenth of a millisecond to write."""
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 EVENTS = {
@@ -122,11 +124,20 @@ class HttpAnswer(Watched):
             kind = self.noted(e)
             await _respond(send, kind.status, errors.body(e), errors.headers(e))
             return
-        shape = self._frame.shape
-        choices = [shape.whole(index, each) for index, each in enumerate(chunks)]
-        document = self._frame.whole(choices, usage(self._used))
-        data = json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
-        await _respond(send, 200, data, self._more_headers)
+        choices = []
+        for index, each in enumerate(chunks):
+            choices.append(await self._written(index, each))
+            each.clear()
+        data = _json(self._frame.whole([], usage(self._used)))
+        whole = b'"choices": [' + b", ".join(choices) + b"]"  # no text has its quotes unescaped
+        await _respond(send, 200, data.replace(b'"choices": []', whole, 1), self._more_headers)
+
+    async def _written(self, index: int, chunks: list[Chunk]) -> bytes:
+        """A whole choice as JSON; on another thread where the loop would stand still meanwhile."""
+        n_logprobs = sum(len(chunk.logprobs) for chunk in chunks)
+        if n_logprobs < MANY_LOGPROBS:
+            return _json(self._frame.shape.whole(index, chunks))
+        return await asyncio.to_thread(lambda: _json(self._frame.shape.whole(index, chunks)))
 
     async def _events(self) -> AsyncIterator[bytes]:
         frame, shape = self._frame, self._frame.shape
@@ -181,6 +192,10 @@ async def stream(send: Send, parts: AsyncIterator[bytes], headers: dict[str, str
 def event(document: dict[str, Any]) -> bytes:
     data = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return b"data: " + data.encode() + b"\n\n"
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
 
 
 async def _with_pings(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -51,10 +51,9 @@ class Answering:
         """Reads the answer to its end. Raises nothing: `error` says what went wrong."""
         finish = "error"
         try:
-            chunks = self.session.chat(
-                self.messages, self.params, think=self.think, go_on=self._go_on
+            finish = self._read(
+                self.session.chat(self.messages, self.params, think=self.think, go_on=self._go_on)
             )
-            finish = self._read(chunks)
         except LocalLLMError as e:
             self.error = e
         except Exception as e:  # whatever it is, the conversation goes on
@@ -79,7 +78,9 @@ class Answering:
     def stop(self) -> None:
         """Ends the answer: what is there stays."""
         self._stopped = True
-        self.session.cancel()
+        with self._lock:
+            if self._finish is None:  # else the session would keep it for the next answer
+                self.session.cancel()
 
     @property
     def stopping(self) -> bool:

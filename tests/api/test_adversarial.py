@@ -141,11 +141,23 @@ def test_every_integer_at_its_ends(http: httpx2.Client, name: str) -> None:
      ("stream_options", []), ("stream_options", {"include_usage": 1}), ("truncate", "end"),
      ("logprobs", 1), ("cache_salt", ""), ("cache_salt", "x" * 2000), ("model", 1), ("model", ""),
      ("reasoning_effort", "none at all"), ("chat_template_kwargs", []), ("samplers", ["no such"]),
-     ("chat_template_kwargs", {"messages": []}), ("store", "no")],
+     ("chat_template_kwargs", {"messages": []}), ("chat_template_kwargs", {"go_on": True}),
+     ("store", "no")],
 )  # fmt: skip
 def test_values_out_of_range(http: httpx2.Client, field: str, value: Any) -> None:
     answer = chat(http, **{field: value})
     assert answer.status_code == 400 and answer.json()["error"]["param"].startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [({"messages": []}, "an empty list"), ({"messages": {}}, "an empty object"),
+     ({"messages": {"a": 1}}, "an object"), ({"messages": None}, "null or missing"),
+     ({}, "null or missing")],
+)  # fmt: skip
+def test_what_is_wrong_is_said(http: httpx2.Client, body: dict[str, Any], said: str) -> None:
+    message = http.post("/v1/chat/completions", json=body).json()["error"]["message"]
+    assert message == f"messages is {said}; it must be a list of at least one message"
 
 
 def test_variables_of_any_name(http: httpx2.Client) -> None:

@@ -152,6 +152,16 @@ def test_a_client_that_leaves_in_its_body_is_no_fault(
     assert not [r for r in caplog.records if r.levelname == "ERROR"]
 
 
+@pytest.mark.parametrize(
+    ("host", "hint"), [("192.0.2.1", "--host"), ("no host", "--host"), ("127.0.0.1", "--port")]
+)
+def test_what_cannot_be_listened_on(host: str, hint: str) -> None:
+    refused = pytest.raises(FileError, match="cannot listen on")
+    with listen.bind("127.0.0.1", 0) as taken, refused as failed:
+        listen.bind(host, taken.getsockname()[1])
+    assert failed.value.hint and hint in failed.value.hint
+
+
 def test_connections_have_files(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import socket
 import time
 from collections.abc import Iterator
@@ -147,6 +148,16 @@ def test_bodies_have_a_limit(locked: Running) -> None:
     assert httpx2.post(url, content=pieces, headers=headers).status_code == 413
     packed = {**headers, "content-encoding": "gzip"}
     assert httpx2.post(url, content=b"{}", headers=packed).status_code == 415
+
+
+def test_who_sends_before_reading_is_told_of_the_limit(locked: Running) -> None:
+    """More than the buffers of the connection hold: unread, it would be reset."""
+    connection = http.client.HTTPConnection("127.0.0.1", locked.port, timeout=30)
+    with contextlib.closing(connection):
+        headers = {"authorization": f"Bearer {KEYS[0]}", "content-type": "application/json"}
+        connection.request("POST", "/v1/completions", b" " * (40 << 20), headers)
+        answer = connection.getresponse()
+        assert answer.status == 413 and b"10,000 bytes" in answer.read()
 
 
 def test_headers_have_a_limit(locked: Running) -> None:

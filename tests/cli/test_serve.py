@@ -441,6 +441,7 @@ def test_tls(tiny: Callable[[str, str], Path], tmp_path: Path) -> None:
         assert httpx2.get(f"{server.url}/health", verify=trusted).json() == {"status": "ok"}
     bad = cli("serve", str(tiny("llama", "F32")), "--tls-cert", "/no/such", home=tmp_path)
     assert bad.returncode == 1 and is_error(bad.stderr, "TLS")
+    assert "for weights" not in bad.stderr  # before a model is loaded
 
 
 def test_the_program_in_the_readme(real_model: Callable[[str], Path]) -> None:

@@ -312,6 +312,8 @@ def test_refusals(status: str, body: Any, kind: type[LocalLLMError], words: str)
         ([head(), delta(content="a")], "broke off its answer"),
         ([head(), delta(content="a"), b'data: {"choices": [{"del'], "in the midst of an event"),
         ([head(), b"data: {nonsense\n\n"], "an event that is no JSON"),
+        ([head(), b"data: [1,\n" * 3000], "an event without an end"),
+        ([head(), (b'data: ["%s",\n' % (b"a" * (3 << 20))) * 3], "an event without an end"),
         ([head(), delta(content="a"), event({"error": {"message": "oom " + NASTY}})], "oom"),
         ([head(), event({"error": "llama runner process has terminated"})], "runner"),
         ([head(), event({"object": "error", "message": "engine died"})], "engine died"),

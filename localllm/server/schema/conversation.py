@@ -15,7 +15,7 @@ MAX_MESSAGES = 4096
 _EFFORTS = ("none", *THINK_LEVELS, "xhigh")
 _PARTS_NOT_SERVED = "only text is served yet"
 #: What the server says itself to a template.
-_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", SYSTEM_TEXT)
+_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "go_on", SYSTEM_TEXT)
 
 
 def messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:

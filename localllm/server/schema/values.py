@@ -66,7 +66,10 @@ def wrong(name: str, value: Any, expected: str) -> RequestError:
     if isinstance(value, int) and value.bit_length() > 256:
         shown = f"a number of {value.bit_length()} bits"
     elif isinstance(value, (list, dict)):
-        shown = "a list" if isinstance(value, list) else "an object"
+        kind = "list" if isinstance(value, list) else "object"
+        shown = {"list": "a list", "object": "an object"}[kind] if value else f"an empty {kind}"
+    elif value is None:
+        shown = "null or missing"
     else:
         shown = ascii(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
