@@ -29,6 +29,9 @@ from localllm.server.request_log import Tally
 MAX_SCORED = 1 << 17
 """Log probabilities of prompts' tokens in one answer; each takes a kilobyte until it is sent."""
 
+MAX_HELD_LOGPROBS = 1 << 20
+"""Log probabilities of answers that leave as a whole; each takes half a kilobyte until then."""
+
 
 def _check_scored(requests: Sequence[Request]) -> None:
     n = sum(
@@ -41,6 +44,25 @@ def _check_scored(requests: Sequence[Request]) -> None:
             f"log probabilities of the prompts would be {n:,}, the limit is {MAX_SCORED:,}: one a "
             "token, and one for each of its likeliest tokens",
             "Send the prompts in several requests, or ask for fewer likeliest tokens.",
+        )
+
+
+def _n_logprobs(request: Request) -> int:
+    """That the answers of a request may have at the most, if it says how long they may be."""
+    params = request.params
+    if params.max_tokens is None or params.logprobs is None:
+        return 0
+    return request.n * params.max_tokens * (params.logprobs + 1)
+
+
+def check_held(n: int) -> None:
+    """Raises `ArgumentError` for more log probabilities than a whole answer may have."""
+    if n > MAX_HELD_LOGPROBS:
+        raise ArgumentError(
+            f"log probabilities of the answer are {n:,} or more, the limit is "
+            f"{MAX_HELD_LOGPROBS:,}: one a token, and one for each of its likeliest tokens",
+            "Ask with stream: true, for fewer answers, for shorter ones (max_tokens) or for fewer "
+            "likeliest tokens.",
         )
 
 
@@ -58,10 +80,15 @@ class RequestGroup:
         self.tally = Tally()
 
     def start(
-        self, requests: Sequence[Request], answered: Callable[[Sequence[int]], None] | None = None
+        self,
+        requests: Sequence[Request],
+        answered: Callable[[Sequence[int]], None] | None = None,
+        *,
+        whole: bool,
     ) -> None:
         """Submits all of them, or none: raises what `Service.submit` raises. answered: told of the
-        token ids of each answer that comes to its end."""
+        token ids of each answer that comes to its end. whole: the answers are held until all have
+        come to theirs."""
         self._answered = answered
         most = self._service.info.max_requests
         if most and len(requests) > most:  # it could wait forever for so many places at once
@@ -70,6 +97,8 @@ class RequestGroup:
                 "Send them in several requests, or start it with a larger --max-queue.",
             )
         _check_scored(requests)
+        if whole:
+            check_held(sum(map(_n_logprobs, requests)))
         self.tally.prompt_tokens = sum(len(request.prompt) for request in requests)
         try:
             for i, request in enumerate(requests):

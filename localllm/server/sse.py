@@ -23,7 +23,7 @@ from localllm.errors import CancelledError, LocalLLMError
 from localllm.server import errors
 from localllm.server.lanes import client_gone
 from localllm.server.metrics import Metrics
-from localllm.server.request_group import RequestGroup
+from localllm.server.request_group import RequestGroup, check_held
 from localllm.server.shapes import Frame, counts, usage
 
 PING_S = 15.0
@@ -117,9 +117,12 @@ class HttpAnswer(Watched):
 
     async def _whole(self, send: Send) -> None:
         chunks: list[list[Chunk]] = [[] for _ in range(self._n_choices)]
+        n_logprobs = 0
         try:
             async for index, chunk in self._chunks():
                 chunks[index].append(chunk)
+                n_logprobs += sum(1 + len(each.top) for each in chunk.logprobs)
+                check_held(n_logprobs)
         except Exception as e:
             kind = self.noted(e)
             await _respond(send, kind.status, errors.body(e), errors.headers(e))

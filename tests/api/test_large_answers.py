@@ -8,11 +8,13 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
+import httpx2
 import pytest
 from starlette.types import Message
 
 from localllm.engine.exchange import Chunk, TokenLogprobs
 from localllm.engine.request import Finished, LoadedModel, Piece, Timings, Usage
+from localllm.server import request_group
 from localllm.server.metrics import Metrics
 from localllm.server.request_group import RequestGroup
 from localllm.server.request_log import Tally
@@ -82,3 +84,22 @@ def test_choices_stand_in_their_frame(fake_info: LoadedModel, n_tokens: int) -> 
         assert each["message"]["content"] == f'"choices": [] {index}'
         assert len(each["logprobs"]["content"]) == n_tokens
     assert document["usage"]["completion_tokens"] == N
+
+
+def test_an_answer_with_too_many_is_an_error(
+    fake_info: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_group, "MAX_HELD_LOGPROBS", 2 * 2 * N - 1)
+    _, start, document = asyncio.run(_answered(fake_info, 2, ChatShape))
+    assert start["status"] == 400
+    assert document["error"]["message"].startswith("log probabilities of the answer are 12 or more")
+    assert "stream: true" in document["error"]["message"]
+
+
+def test_what_would_take_too_much_memory_is_refused(http: httpx2.Client) -> None:
+    body = {"prompt": "a", "n": 64, "max_tokens": 800, "logprobs": 20, "ignore_eos": True}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 400
+    assert "are 1,075,200 or more, the limit is 1,048,576" in answer.json()["error"]["message"]
+    with http.stream("POST", "/v1/completions", json={**body, "stream": True}) as sent:
+        assert sent.status_code == 200

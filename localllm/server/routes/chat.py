@@ -84,7 +84,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
     )
     told = partial(transcripts.add_answer, transcribed) if asked.may_store else None
     group = state.group(asked.lease)
-    group.start([request], told)
+    group.start([request], told, whole=not asked.stream)
     wishes = Wishes(
         tokenizer=info.tokenizer,
         logprobs=n_logprobs,

@@ -103,7 +103,7 @@ async def _answer(http: HttpRequest, asked: Asked) -> HttpAnswer:
         for each in fitted
     ]
     group = state.group(asked.lease)
-    group.start(requests)
+    group.start(requests, whole=not asked.stream)
     echoes = [
         echoed(prompt if each.cut is None else each.value, each.value, info.tokenizer)
         for prompt, each in zip(prompts, fitted if echo else (), strict=False)

@@ -70,7 +70,7 @@ async def answer(http: HttpRequest) -> Lines:
         group, told = state.group(lease), None
         if asked.transcribed is not None:
             told = partial(transcripts.add_answer, asked.transcribed)
-        group.start([asked.request], told)
+        group.start([asked.request], told, whole=False)
     except BaseException:
         lease.release()
         raise
