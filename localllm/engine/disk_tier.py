@@ -25,6 +25,7 @@ from pathlib import Path
 from localllm.engine import kv_files
 from localllm.engine.kv_files import DamagedPageError, Shape
 from localllm.engine.kv_pages import Page, PageIndex
+from localllm.plain_text import size_text
 from localllm.store.durable import TEMPORARY
 
 #: Contents that wait for the disk; what comes beyond is written when its answer ends.
@@ -114,10 +115,16 @@ class DiskTier:
         """Writes a page as soon as it can be. contents [n_groups], empty for a group that is not
         there."""
         n_bytes = sum(map(len, contents))
+        size = _allocated(self._shape.header_bytes + n_bytes)
         with self._lock:
             if page.name in self._index or self.stopped:
                 return
-            if self._pending_bytes + n_bytes > PENDING_BYTES or n_bytes > self._cap:
+            if self._pending_bytes + n_bytes > PENDING_BYTES or size > self._cap:
+                if size > self._cap and not self.n_skipped:
+                    log.warning(
+                        "a page of the KV cache takes %s, all may take %s: less is kept in %s",
+                        size_text(size), size_text(self._cap), self._folder,
+                    )  # fmt: skip
                 self.n_skipped += 1
                 return
             self._pending[page.name] = tuple(contents)

@@ -274,9 +274,19 @@ def test_other_models_count(place: Place) -> None:
     assert tier.flush(10) and len(tier) == 6
     assert tier.used_bytes == (6 + len(list((place.root / "other" / "key").iterdir()))) * FILE_BYTES
     assert tier.used_bytes <= 10 * FILE_BYTES
-    small = place.open(cap=FILE_BYTES - 1)
-    small.keep(chain(1, 9)[0], contents(chain(1, 9)[0]))
-    assert small.flush(10) and small.get(chain(1, 9)[0].name) is None
+
+
+def test_a_cap_below_a_page_is_said_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    pages, small = chain(2, 9), place.open(cap=FILE_BYTES - 1)
+    with caplog.at_level(logging.WARNING, "localllm.engine"):
+        for page in pages:
+            small.keep(page, contents(page))
+        assert small.flush(10)
+    assert not any(small.get(page.name) for page in pages) and small.n_skipped == 2
+    assert [r.message for r in caplog.records] == [
+        "a page of the KV cache takes 8.2 kB, all may take 8.2 kB: less is kept in "
+        f"{place.folder}"
+    ]
 
 
 def test_a_full_disk_is_tried_again_later(
