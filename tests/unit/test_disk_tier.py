@@ -284,8 +284,7 @@ def test_a_cap_below_a_page_is_said_once(place: Place, caplog: pytest.LogCapture
         assert small.flush(10)
     assert not any(small.get(page.name) for page in pages) and small.n_skipped == 2
     assert [r.message for r in caplog.records] == [
-        "a page of the KV cache takes 8.2 kB, all may take 8.2 kB: less is kept in "
-        f"{place.folder}"
+        f"a page of the KV cache takes 8.2 kB, all may take 8.2 kB: less is kept in {place.folder}"
     ]
 
 
