@@ -17,7 +17,7 @@ import click
 from localllm import __version__, paths
 from localllm.cli import output
 from localllm.errors import LocalLLMError
-from localllm.store import catalog
+from localllm.store import catalog, copies
 from localllm.store.durable import existing, free_disk
 from localllm.store.index import Store
 from localllm.store.lockfile import Lockfile
@@ -117,7 +117,7 @@ def _files(problems: list[str]) -> dict[str, Any]:
         "downloads": str(places.downloads),
         "config": str(places.config),
         "n_models": len(models),
-        "model_bytes": sum(model.size for model in models),
+        "model_bytes": copies.disk_bytes(models),
         "disk_free_bytes": free,
         "catalogue": known,
         "n_pinned": len(pins),

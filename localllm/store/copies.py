@@ -161,6 +161,17 @@ def is_shared(path: Path) -> bool:
         return False
 
 
+def disk_bytes(models: Sequence[Model]) -> int:
+    """What the files of models take together: one that several names hold counts once."""
+    sizes = {}
+    for model in models:
+        for path in model.files:
+            with contextlib.suppress(OSError):
+                found = path.stat()
+                sizes[found.st_dev, found.st_ino] = found.st_size
+    return sum(sizes.values())
+
+
 def _recorded(
     store: Store, ref: Ref, origin: Origin, paths: Sequence[Path], source: str, old: Model | None
 ) -> Model:

@@ -313,6 +313,13 @@ def test_doctor(made: MadeUp) -> None:
     assert facts["engine"]["roofs"] is None
 
 
+def test_doctor_counts_a_shared_file_once(made: MadeUp) -> None:
+    assert run(made, "pull", "madeup").returncode == 0
+    assert run(made, "cp", "madeup:1k", "another").returncode == 0
+    files = json.loads(run(made, "doctor", "--json", "--no-roofs").stdout)["files"]
+    assert (files["n_models"], files["model_bytes"]) == (2, len(made.content))
+
+
 def test_doctor_goes_on_where_home_is_a_file(made: MadeUp) -> None:
     home = made.catalog_folder.parent / "home"
     home.write_bytes(b"")
