@@ -13,6 +13,7 @@ from tui.driving import Driven, drive
 from tui.fakes import FakeSession
 
 from localllm.tui.turns import Turns, in_turn
+from localllm.tui.widgets.message import Notice
 
 _STEPS = 50  # of the event loop: more than a drawing takes
 
@@ -79,6 +80,23 @@ def test_what_comes_while_a_conversation_is_opened_is_shown(tmp_path: Path, ends
         assert not any(view.growing for view in d.chat.transcript.views)
 
     drive(body, tmp_path, session=FakeSession([steps]))
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_what_is_said_of_a_conversation_waits_there(tmp_path: Path, lasts: bool) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("x")
+        first = d.path[0].conversation
+        d.chat._tell(Notice("of the first one", lasts=lasts))
+        d.chat.conversation = d.store.create(model="fake:135m")  # shown before it was drawn
+        await d.until(lambda: d.chat._untold)
+        assert "of the first one" not in d.notices
+        await d.chat.show_conversation(first)
+        await d.until(lambda: "of the first one" in d.notices)
+        await d.chat.show_conversation(None)
+        assert not d.notices
+
+    drive(body, tmp_path)
 
 
 class _Two:

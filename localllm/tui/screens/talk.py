@@ -411,8 +411,14 @@ class Talk(Screen[None]):
 
     def _tell(self, notice: Notice, of: int | None = None) -> None:
         """of: the conversation that it is about, where it waits if another one is shown."""
-        if of is None or (self.conversation is not None and of == self.conversation.id):
-            self.run_worker(self.transcript.add(notice), group="say")
+        if of is None and self.conversation is not None:
+            of = self.conversation.id
+        self.run_worker(self._show_notice(notice, of), group="say")
+
+    async def _show_notice(self, notice: Notice, of: int | None) -> None:
+        """Another conversation may have been shown since it was told."""
+        if of is None or self.shows(of):
+            await self.transcript.add(notice)
         else:
             self._untold.setdefault(of, []).append(notice)
 
