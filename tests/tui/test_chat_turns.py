@@ -127,3 +127,17 @@ def test_one_task_at_a_time_also_after_an_error_or_an_end() -> None:
         return two.done
 
     assert asyncio.run(run()) == ["a", "a", "b", "b", "d", "d"]
+
+
+def test_a_remark_while_a_conversation_is_opened_stands_below_it(tmp_path: Path) -> None:
+    async def body(d: Driven) -> None:
+        await d.ask("x")
+        transcript = d.chat.transcript
+        opened = asyncio.create_task(transcript.open(d.path, 0))
+        await asyncio.sleep(0)
+        await transcript.add(Notice("a remark"))
+        await opened
+        assert isinstance(transcript.children[-1], Notice)
+        assert _shown(d) == d.contents
+
+    drive(body, tmp_path)

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localllm.tui.conversations.kinds import Message
+from localllm.tui.turns import Turns, in_turn
 from localllm.tui.widgets.message import MessageView, Notice
 
 FIRST = 12
@@ -61,6 +62,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(id="transcript")
+        self.turns = Turns()  # a remark may come while another conversation is opened
         self._held: list[Message] = []  # read, and not mounted yet
         self._n_earlier = 0  # not read yet
         self._asking = False
@@ -95,14 +97,15 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def views(self) -> list[MessageView]:
-        """The messages that are mounted, the oldest first."""
-        return list(self.query(MessageView))
+        """The messages that are mounted and stay, the oldest first."""
+        return [view for view in self.query(MessageView) if not view._pruning]
 
     def view(self, message: int) -> MessageView | None:
         """The widget of a message, if it is mounted."""
         found = self.query(f"#message-{message}")
         return found.first(MessageView) if found else None
 
+    @in_turn
     async def open(
         self, messages: Sequence[Message], n_earlier: int, growing: int | None = None
     ) -> None:
@@ -123,10 +126,12 @@ class Transcript(VerticalScroll, can_focus=False):
         """To the end, and with what comes."""
         self.anchor()
 
+    @in_turn
     async def add(self, *widgets: Widget) -> None:
         """Shows something below all that is there."""
         await self.mount_all(widgets)
 
+    @in_turn
     async def cut(self, keep: int | None) -> None:
         """Takes away all messages, and the notices that do not last, below one; None: from the
         first on."""
@@ -148,11 +153,13 @@ class Transcript(VerticalScroll, can_focus=False):
             ):
                 widget.remove()
 
+    @in_turn
     async def show_earlier(self, messages: Sequence[Message], n_earlier: int) -> None:
         """Takes in messages that were read on `WantsEarlier`."""
         self._held, self._n_earlier, self._asking = list(messages), n_earlier, False
         await self._mount_held()
 
+    @in_turn
     async def reveal(self, message: int) -> MessageView | None:
         """Mounts what is held until a message is there."""
         while self.view(message) is None and self._held:
@@ -172,6 +179,7 @@ class Transcript(VerticalScroll, can_focus=False):
             self._asking = True
             self.post_message(self.WantsEarlier(views[0].message.id))
 
+    @in_turn
     async def _mount_held(self) -> None:
         page, self._held = self._held[-FIRST:], self._held[:-FIRST]
         if not page:
