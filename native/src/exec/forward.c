@@ -5,7 +5,8 @@
  *   2  quantize | output projection
  *   3  x += it, norm, quantize | gate, up
  *   4  activation, quantize | down; x += it comes first in phase 1 of the next layer
- * Attention awaits single heads, which only the last ones of a layer make it do.
+ * Between products and attention stands none: attention of a kv head awaits the K and V of that head
+ * alone, and only the last heads of a layer are still on their way then.
  *
  * Few rows (LLM_FEW_ROWS; decoding): what is cheap and needed by all is done by every thread for
  * itself, in buffers of its own. What is cheap and follows on a product is done behind its rows: of a
