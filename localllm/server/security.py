@@ -352,11 +352,12 @@ async def _send(
     length = (b"content-length", str(len(body)).encode())
     raw = list(headers) if status == 204 else [*headers, length]
     await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body, "more_body": True})
     if drained is not None:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        body = b""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(_drain(drained), DRAIN_S)
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _drain(receive: Receive) -> None:

@@ -66,8 +66,8 @@ def wrong(name: str, value: Any, expected: str) -> RequestError:
     if isinstance(value, int) and value.bit_length() > 256:
         shown = f"a number of {value.bit_length()} bits"
     elif isinstance(value, (list, dict)):
-        kind = "list" if isinstance(value, list) else "object"
-        shown = {"list": "a list", "object": "an object"}[kind] if value else f"an empty {kind}"
+        article, kind = ("a", "list") if isinstance(value, list) else ("an", "object")
+        shown = f"{article} {kind}" if value else f"an empty {kind}"
     elif value is None:
         shown = "null or missing"
     else:
